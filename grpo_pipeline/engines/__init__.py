@@ -1,0 +1,1 @@
+"""Text generation: one protocol, several engines."""

@@ -1,0 +1,1 @@
+"""Import and export of other projects' forms, and data cards."""

@@ -1,0 +1,1 @@
+"""Step labels: splitting, prefixes, schedules of completer calls, the ledger and label rules."""

@@ -1,0 +1,1 @@
+"""The six training methods, one file each, over one kind of token batch."""

@@ -1,0 +1,80 @@
+"""What a training method is: a data source, a reward, a loss and its gradient coefficient.
+
+All losses work on *response tokens only, flat*: N tokens of R rollouts in one vector, padding-free, with
+`row` saying whose token it is. The share of each token in the optimizer step's loss is in `weights`, worked
+out once for the whole optimizer step (`methods.weights`), so that micro-batches, gradient accumulation and
+data parallelism only ever add up.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+DataSource = Literal["demonstrations", "fixed_samples", "pairs", "on_policy"]
+"""Where a method's responses come from (METHOD 5, column "data source")."""
+
+RewardSource = Literal["ones", "rule", "preference", "rewards"]
+"""Which reward it asks for: all 1, the checker's verdict, a preference, or the configured rewards."""
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Response tokens of a micro-batch, flat. N tokens, R rows (rollouts).
+
+    Attributes:
+        logprobs: (N,) log pi_theta of each sampled token at the sampling temperature; carries the gradient.
+        weights: (N,) share of each token in the whole optimizer step's loss; 0 is not trained.
+        row: (N,) int64 in [0, R), non-decreasing: which rollout a token belongs to.
+        advantages: (N,) advantage of each token; for SFT and RFT the reward of its rollout.
+        old_logprobs: (N,) log pi_old; None where the batch is exactly on policy (the ratio is then 1).
+        ref_logprobs: (N,) log pi_ref; None where no reference is used.
+        sampler_logprobs: (N,) what the rollout engine said; None where no correction is wanted.
+        values: (N,) critic's value, with gradient (PPO).
+        old_values: (N,) critic's value before the update (PPO).
+        returns: (N,) targets of the critic (PPO).
+        entropy: (N,) entropy of the policy at each token, detached; a metric only.
+    """
+
+    logprobs: Tensor
+    weights: Tensor
+    row: Tensor
+    advantages: Tensor
+    old_logprobs: Tensor | None = None
+    ref_logprobs: Tensor | None = None
+    sampler_logprobs: Tensor | None = None
+    values: Tensor | None = None
+    old_values: Tensor | None = None
+    returns: Tensor | None = None
+    entropy: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MethodLoss:
+    """A micro-batch's part of the optimizer step's loss.
+
+    Attributes:
+        loss: scalar to be minimised, to be summed (not averaged) over micro-batches.
+        metrics: name -> this micro-batch's part of the weighted mean; parts add up over micro-batches.
+    """
+
+    loss: Tensor
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """One training method. Adding one is a file with such a class, its test, and a line in the registry."""
+
+    name: str
+    data: DataSource
+    reward: RewardSource
+    needs_reference: bool
+    needs_critic: bool
+
+    def loss(self, batch: TokenBatch) -> MethodLoss:
+        """The loss of a micro-batch."""
+        ...
+
+    def coefficient(self, batch: TokenBatch) -> Tensor:
+        """(N,) GC(q, o, t) at the batch's point: grad J = sum_t weights_t * GC_t * grad log pi_t."""
+        ...

@@ -1,0 +1,1 @@
+"""Problems: readers, the synthetic generator with its exact oracle, split and decontamination."""

@@ -1,0 +1,1 @@
+"""Artifacts: folders of Parquet shards with a manifest, found again by fingerprint."""

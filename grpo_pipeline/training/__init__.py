@@ -1,0 +1,1 @@
+"""The training loop: batching, log-probabilities, optimizer, checkpoints and monitors."""
