@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 VARIABLE = "GRPO_PIPELINE_ENGINE"
-_GRACE_S = 5.0
+_GRACE_S = 3.0
 _POLL_S = 0.05
 
 

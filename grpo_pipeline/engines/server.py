@@ -147,7 +147,10 @@ class ServerEngine:
                 outputs.add(request, sample, token_ids, logprobs, "stop" if stopped else "length")
         finally:
             future.cancel()
-        future.result()
+        try:
+            future.result()
+        except ExceptionGroup as group:  # the workers fail alike; the first says it
+            raise group.exceptions[0] from None
         return outputs.results()
 
     def close(self) -> None:

@@ -101,8 +101,8 @@ class VllmEngine:
             weights: A transformers module, or pairs of transformers' parameter name and tensor.
             model_id: Id of the new version.
         """
-        pairs = list(_named_weights(weights))
-        self._llm.apply_model(lambda model: _load_weights(model, pairs))
+        # vLLM's own reload: the layers' loaders are gone by now, and packed layouts must be made anew.
+        self._llm.collective_rpc("reload_weights", args=(list(_named_weights(weights)),))
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache: requests are still running")
         self.model_id = model_id
@@ -197,9 +197,3 @@ def _named_weights(weights: Any) -> Iterable[tuple[str, Any]]:
     # named_parameters, unlike state_dict, names a tied head once, as the model's file does.
     for name, parameter in weights.named_parameters():
         yield name, parameter.detach()
-
-
-def _load_weights(model: Any, pairs: Sequence[tuple[str, Any]]) -> None:
-    loaded = model.load_weights(iter(pairs))
-    if loaded is not None and not loaded:
-        raise RuntimeError("vLLM took none of the new weights; their names are not the model's")

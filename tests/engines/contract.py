@@ -100,10 +100,10 @@ def check_length_and_stop(subject: Subject) -> None:
     assert stop not in tokenizer.decode(kept[:-1], skip_special_tokens=True)
 
 
-def check_eos(subject: Subject, prompt: list[int], seeds: range = range(200, 264)) -> None:
-    """EOS ends a response and is its last token; no token follows it, and the text has no trace of it."""
+def check_eos(subject: Subject, prompt: list[int], seeds: range = range(200, 240)) -> None:
+    """EOS, likely after `prompt`, ends a response and is its last token; no token follows it, and the text has no trace of it."""
     eos = subject.engine.tokenizer.eos_token_id
-    samples = subject.engine.generate([Request(prompt, list(seeds))], SamplingParams(max_tokens=24))[0]
+    samples = subject.engine.generate([Request(prompt, list(seeds))], SamplingParams(max_tokens=6))[0]
     ended = [sample for sample in samples if eos in sample.token_ids]
     assert ended, "no sample came to EOS: the check needs another model or more seeds"
     for sample in ended:
@@ -112,7 +112,7 @@ def check_eos(subject: Subject, prompt: list[int], seeds: range = range(200, 264
         assert sample.text == subject.engine.tokenizer.decode(sample.token_ids[:-1].tolist(), skip_special_tokens=True)
     for sample in samples:
         if eos not in sample.token_ids:
-            assert (sample.finish_reason, len(sample.token_ids)) == ("length", 24)
+            assert (sample.finish_reason, len(sample.token_ids)) == ("length", 6)
 
 
 def check_context_limit(subject: Subject) -> None:

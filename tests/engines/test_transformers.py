@@ -44,8 +44,8 @@ def test_contract(check, decode, llama, tokenizer, prompts):
 
 
 @pytest.mark.parametrize("decode", ["plain", "fast"])
-def test_eos(decode, llama, tokenizer, prompts):
-    check_eos(Subject(engine_for(llama, tokenizer, decode), llama, prompts, 1e-5), prompts[0], range(150))
+def test_eos(decode, llama, tokenizer, prompts, eos_prompt):
+    check_eos(Subject(engine_for(llama, tokenizer, decode), llama, prompts, 1e-5), eos_prompt)
 
 
 def samples_of(results):

@@ -27,8 +27,8 @@ def test_contract(check, subject):
     check(subject)
 
 
-def test_eos(subject):
-    check_eos(subject, subject.prompts[0], range(400))
+def test_eos(subject, eos_prompt):
+    check_eos(subject, eos_prompt)
 
 
 def test_top_p_is_refused(subject):
