@@ -104,7 +104,7 @@ class FastDecoder:
     ) -> str | None:
         """Decode until done (None) or until memory ran out (the reason); buffers are freed on return."""
         try:
-            batch = _Batch(self, waiting, slots, sampling, rules, outputs)
+            batch = _Batch(self, waiting, sampling, rules, outputs, slots=slots)
             while batch.fill():
                 batch.advance()
         except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises it plainly
@@ -126,10 +126,11 @@ class _Batch:
         self,
         decoder: FastDecoder,
         waiting: Sequence[_Sequence],
-        slots: int,
         sampling: SamplingParams,
         rules: StopRules,
         outputs: Outputs,
+        *,
+        slots: int,
     ) -> None:
         device = decoder.shape.device
         self._step, self._sampling, self._rules, self._outputs = decoder.step, sampling, rules, outputs

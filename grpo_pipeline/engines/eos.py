@@ -15,16 +15,11 @@ def model_eos_ids(model: Any, tokenizer: TokenizerLike) -> frozenset[int]:
 
 def folder_eos_ids(folder: Path, tokenizer: TokenizerLike) -> frozenset[int]:
     """The same from a model folder's files."""
-    values = [tokenizer.eos_token_id]
-    for name in ("generation_config.json", "config.json"):
-        if (folder / name).is_file():
-            values.append(json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id"))
-    return _collect(values)
+    files = [path for path in (folder / "generation_config.json", folder / "config.json") if path.is_file()]
+    named = [json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") for path in files]
+    return _collect([tokenizer.eos_token_id, *named])
 
 
 def _collect(values: list[Any]) -> frozenset[int]:
-    found: set[int] = set()
-    for value in values:
-        if value is not None:
-            found.update(value if isinstance(value, list | tuple) else [value])
-    return frozenset(found)
+    lists = [value if isinstance(value, list | tuple) else [value] for value in values if value is not None]
+    return frozenset(token for ids in lists for token in ids)

@@ -136,10 +136,11 @@ class LlamaStep:
     def _norm(self, x: Tensor) -> Tensor:
         # On a CPU functional.rms_norm is ten operations; here two of them touch all of x.
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * length.square_().mul_(1 / x.shape[-1]).add_(self._eps).rsqrt_()
+        scaled: Tensor = x * length.square_().mul_(1 / x.shape[-1]).add_(self._eps).rsqrt_()
+        return scaled
 
     def _rotation(self, length: int) -> Tensor:
-        """cos + i sin of every position below `length`, (>= length, D / 2) complex64."""
+        """Cosine + i sine of every position below `length`, (>= length, D / 2) complex64."""
         if len(self._rotations) < length:
             positions = torch.arange(2 * length, device=self._order.device)[None]
             cos, sin = self._model.model.rotary_emb(self._embedding, positions)

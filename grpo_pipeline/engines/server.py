@@ -49,7 +49,7 @@ class Retry:
         if asked is not None and asked.isdigit():
             return min(float(asked), self.longest_wait_s)
         wait = min(self.first_wait_s * 2**attempt, self.longest_wait_s)
-        return wait * (1 + random.random() / 2)
+        return float(wait * (1 + random.random() / 2))
 
 
 class ServerEngine:
@@ -180,10 +180,10 @@ class ServerEngine:
             for index, request in enumerate(requests)
             for sample, seed in enumerate(request.seeds)
         )
-        async with httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=self._concurrency)) as client:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._concurrency):
-                    group.create_task(self._work(client, work, sampling, answers))
+        limits = httpx.Limits(max_connections=self._concurrency)
+        async with httpx.AsyncClient(timeout=_TIMEOUT, limits=limits) as client, asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work(client, work, sampling, answers))
 
     async def _work(
         self,
@@ -205,8 +205,12 @@ class ServerEngine:
                 "logprobs": 0,
                 "return_token_ids": True,
                 # Against defaults that the model's generation config would bring in.
-                **{"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
-                **{"presence_penalty": 0.0, "frequency_penalty": 0.0},
+                "top_p": 1.0,
+                "top_k": -1,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
             }
             answers.put((index, sample, await self._post(client, body)))
 

@@ -187,7 +187,9 @@ def _take(output: Any, outputs: Outputs) -> None:
     completion = output.outputs[0]
     token_ids = list(completion.token_ids)
     logprobs = [entry[token].logprob for entry, token in zip(completion.logprobs, token_ids, strict=True)]
-    outputs.add(int(index), int(sample), token_ids, logprobs, "stop" if completion.finish_reason == "stop" else "length")
+    outputs.add(
+        int(index), int(sample), token_ids, logprobs, "stop" if completion.finish_reason == "stop" else "length"
+    )
 
 
 def _named_weights(weights: Any) -> Iterable[tuple[str, Any]]:

@@ -123,6 +123,7 @@ def check(folder: Path, model: Any, tokenizer: Any) -> None:
 
 def import_model_command(
     source: Annotated[str, typer.Argument(help="GGUF file, model folder, Hugging Face id, or 'smollm2'.")],
+    *,
     out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.")],
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     trust_remote_code: Annotated[bool, typer.Option(help="Run code that the source brings.")] = False,

@@ -101,7 +101,7 @@ def check_length_and_stop(subject: Subject) -> None:
 
 
 def check_eos(subject: Subject, prompt: list[int], seeds: range = range(200, 240)) -> None:
-    """EOS, likely after `prompt`, ends a response and is its last token; no token follows it, and the text has no trace of it."""
+    """EOS, likely after `prompt`, ends a response: it is the last token, and the text has no trace of it."""
     eos = subject.engine.tokenizer.eos_token_id
     samples = subject.engine.generate([Request(prompt, list(seeds))], SamplingParams(max_tokens=6))[0]
     ended = [sample for sample in samples if eos in sample.token_ids]
@@ -109,7 +109,8 @@ def check_eos(subject: Subject, prompt: list[int], seeds: range = range(200, 240
     for sample in ended:
         assert sample.finish_reason == "stop"
         assert sample.token_ids.tolist().index(eos) == len(sample.token_ids) - 1
-        assert sample.text == subject.engine.tokenizer.decode(sample.token_ids[:-1].tolist(), skip_special_tokens=True)
+        text = subject.engine.tokenizer.decode(sample.token_ids[:-1].tolist(), skip_special_tokens=True)
+        assert sample.text == text
     for sample in samples:
         if eos not in sample.token_ids:
             assert (sample.finish_reason, len(sample.token_ids)) == ("length", 6)

@@ -1,5 +1,6 @@
 """The guard: marked processes are gone soon after their owner, however it ended."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -15,8 +16,9 @@ OWNER = textwrap.dedent("""
     import subprocess, sys, time
     from grpo_pipeline.engines.guard import ProcessGuard
     guard = ProcessGuard(mark_environment={marked})
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
-    for code in ("import time; print('up', flush=True); time.sleep(600)", deaf):
+    up = "import time; print('up', flush=True); time.sleep(600)"
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + up
+    for code in (up, deaf):
         child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True,
                                  env=None if {marked} else guard.environment)
         child.stdout.readline()
@@ -49,7 +51,8 @@ def test_processes_die_when_the_owner_exits_or_closes():
         done = subprocess.run(
             [sys.executable, "-c", OWNER.format(marked=True, end=end)], capture_output=True, text=True, timeout=60
         )
-        wait_until(lambda mark=done.stdout.strip(): not marked_processes(mark), 30)
+        mark = done.stdout.strip()
+        wait_until(functools.partial(lambda mark: not marked_processes(mark), mark), 30)
 
 
 def test_close_takes_the_mark_out_of_the_environment_and_spares_the_owner():

@@ -238,7 +238,9 @@ def test_open_engine_loads_a_folder_and_closes_it(llama_folder, llama, prompts):
         assert engine.model_id == "id"
         sample = engine.generate([Request(prompts[0], [3])], SamplingParams(max_tokens=5))[0][0]
     assert TEXTS[0] == engine.tokenizer.decode(prompts[0])
-    live = engine_for(llama, engine.tokenizer, "fast").generate([Request(prompts[0], [3])], SamplingParams(max_tokens=5))
+    live = engine_for(llama, engine.tokenizer, "fast").generate(
+        [Request(prompts[0], [3])], SamplingParams(max_tokens=5)
+    )
     assert sample.token_ids.tolist() == live[0][0].token_ids.tolist()
 
 

@@ -1,6 +1,5 @@
 """vLLM in process: the engines' contract, new weights, the prefix cache, and processes that die with us."""
 
-
 import pytest
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -73,6 +73,7 @@ def make_model(kind="llama", *, kv_heads=1, seed=0, scale=6.0, vocabulary=None, 
         raise ValueError(kind)
     with torch.no_grad():
         model.lm_head.weight.mul_(scale)
+        model.lm_head.weight[tokenizer.eos_token_id].mul_(2)  # likely in some contexts, see eos_prompt
         for parameter in model.parameters():
             if parameter.dim() == 1 and kind == "qwen2":
                 parameter.add_(torch.randn_like(parameter) * 0.1)

