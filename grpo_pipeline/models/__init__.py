@@ -1,0 +1,1 @@
+"""Models: reward heads, loading and saving, and the recipe of the embedded model."""
