@@ -120,9 +120,7 @@ def _draw_problem(rng: random.Random, n_steps: int) -> dict[str, str]:
         result = apply(wording.operator, value, operand)
         sentences.append(_tell(rng, wording, operand, person))
         lines.append(f"{value} {wording.operator} {operand} = {result}")
-        operations.append(
-            {"operator": wording.operator, "operand": operand, "result": result, "wording": wording.key}
-        )
+        operations.append({"operator": wording.operator, "operand": operand, "result": result, "wording": wording.key})
         value = result
     sentences.append(rng.choice(ASKS).format(name=person.name, things=things))
     lines.append(f"The answer is {value}.")
