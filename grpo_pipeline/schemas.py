@@ -19,7 +19,7 @@ LABELS = pa.list_(pa.field("element", pa.float32()))
 
 VERDICTS = ("correct", "wrong", "no_answer", "timeout")
 FINISH_REASONS = ("stop", "length")
-LABEL_SOURCES = ("sampled", "implied", "outcome")
+LABEL_SOURCES = ("sampled", "implied", "outcome", "unlabelled")
 SPLITS = ("train", "eval")
 
 
@@ -184,7 +184,7 @@ _ALL = [
             (
                 "label_source",
                 _STRING,
-                "sampled, implied (monotone existence) or outcome (the solution's verdict)",
+                "sampled, implied (follows from other steps), outcome (the solution's verdict) or unlabelled",
             ),
         ],
     ),
