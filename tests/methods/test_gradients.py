@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.methods.tiny_policy import TinyPolicy, assert_gradient
 
 from grpo_pipeline.config import DpoConfig, GrpoConfig, MethodName, PolicyConfig, PpoConfig
 from grpo_pipeline.methods.dpo import Dpo
@@ -12,6 +11,7 @@ from grpo_pipeline.methods.ppo import Ppo
 from grpo_pipeline.methods.registry import METHODS, make_method
 from grpo_pipeline.methods.rft import Rft
 from grpo_pipeline.methods.sft import Sft
+from tests.methods.tiny_policy import TinyPolicy, assert_gradient
 
 LENGTHS = [3, 1, 6, 2, 4, 5]
 CUTS = [[6], [2, 4], [4, 2], [2, 2, 2]]
@@ -108,9 +108,7 @@ GRPO_SETTINGS = [
 def test_grpo_at_the_start_of_the_update(policy, settings, cut):
     method = Grpo(GrpoConfig(**settings))
     reference = policy.other(0.4).detach() if method.needs_reference else None
-    batch = policy.batch(
-        method.normalisation, max_tokens=8, advantages=policy.noise(), ref_logprobs=reference
-    )
+    batch = policy.batch(method.normalisation, max_tokens=8, advantages=policy.noise(), ref_logprobs=reference)
     coefficient = assert_gradient(method, policy, batch, cut)
     expected = batch.advantages
     if reference is not None:
