@@ -76,7 +76,7 @@ class Comparer:
 
     def same_real_sets(self, gold: n.Node, answer: n.Node) -> bool:
         """Inequalities, intervals and set operations as sets of reals; else the same relations."""
-        left, right = to_set(gold, heavy=self.heavy), to_set(answer, heavy=self.heavy)
+        left, right = to_set(_as_set(gold), heavy=self.heavy), to_set(_as_set(answer), heavy=self.heavy)
         if left is not None and right is not None:
             return same_sets(left, right)
         if isinstance(gold, n.Relation) and isinstance(answer, n.Relation):
@@ -317,6 +317,13 @@ def _is_set_operation(node: n.Node) -> bool:
     if isinstance(node, n.Relation):
         return node.ops == ("in",) and _is_set_operation(node.operands[1])
     return isinstance(node, n.SetOp)
+
+
+def _as_set(node: n.Node) -> n.Node:
+    """A list of numbers, or one number, beside a set is the set of them."""
+    if isinstance(node, n.Listing) and all(is_scalar(item) for item in node.items):
+        return n.Sequence("{", "}", node.items)
+    return n.Sequence("{", "}", (node,)) if is_scalar(node) else node
 
 
 def _difference(relation: n.Relation) -> n.Node:

@@ -26,21 +26,24 @@ _MARKER = re.compile(
     r"\s*(?:\*\*|__)?\s*:?",
     re.IGNORECASE | re.MULTILINE,
 )
+# The one claim in prose that outranks a box before it.
+_FINAL = re.compile(r"\bthe\s+final\s+answer\s+is:?\s*(?=[$\d\\(-])(?!\S*\\boxed)", re.IGNORECASE)
 _BARE_MARKER = re.compile(r"\banswer\s*(?=\$|\\\(|\\\[)", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _MATH = re.compile(
     r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
 )
+# A number is taken whole or not at all (atomic groups), so that "1,000.99m" is never cut to "1,000".
+_UNIT = r"(?:mm|cm|m|km|kg|g|s|N|J|W|ft|L)[²³]?(?![A-Za-z])"
 _NUMBER = re.compile(
-    r"(?<![\w.])(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
-    r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?(?:\s*/\s*\d+(?![.\d]))?|\.\d+|[½¼¾⅓⅔⅕-⅞]|\\frac\{\d+\}\{\d+\})"
-    r"[½¼¾⅓⅔⅕-⅞]?(?:e[+-]?\d+)?(?:\s?\\?%|\s?percent\b)?(?![A-Za-z_\d])|(?<![\w.])\d{1,2}:\d{2}\s*[AaPp]\.?[Mm]"
+    r"(?<![\w.])(?<!\d,)(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
+    r"(?>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?(?:\s?/\s?\d+(?!\.?\d))?|\.\d+|[½¼¾⅓⅔⅕-⅞]|\\frac\{\d+\}\{\d+\})"
+    r"[½¼¾⅓⅔⅕-⅞]?(?>(?:e[+-]?\d+)?)(?:\s?\\?%|\s?percent\b)?(?:(?![A-Za-z_\d])|(?=" + _UNIT + r"))"
+    r"|(?<![\w.])\d{1,2}:\d{2}\s*[AaPp]\.?[Mm]"
 )
-_UNIT_AFTER = re.compile(r"(?:m|cm|km|kg|g|s|N|J|W|ft|in|mm|L)[²³]?(?![A-Za-z])")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|\n\s*\n|\n(?=\S)")
 _SPECIAL = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|\x1b\[[0-9;]*m")
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
-_NUMBER_LOOSE = re.compile(r"(?<![\w.])(-?\d+(?:,\d{3})*(?:\.\d+)?)(?=(?:m|cm|km|kg|g|s|N|J|W|ft|mm|L)[²³]?(?![A-Za-z]))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ def extract(text: str) -> Extraction:
     if "\\boxed" in text or "\\fbox" in text or "\\framebox" in text:
         span, unclosed = _boxed(text)
         if span is not None:
+            later = _FINAL.search(text, text.rfind("\\boxed"))
+            span = (later and _claim(text[later.end() :][:2_000])) or span
             return Extraction(span, "") if span.strip() else Extraction(None, "empty")
     tail = text[-_TAIL:]
     if "<" in tail or "\x1b" in tail:
@@ -265,9 +270,6 @@ def _last_value(tail: str) -> str | None:
     number = None
     for number in _NUMBER.finditer(tail):
         pass
-    for loose in _NUMBER_LOOSE.finditer(tail):
-        if number is None or loose.start() > number.start():
-            number = loose
     if formula is not None and (number is None or number.start() < formula.end()):
         return _inside(formula)
     if number is None:

@@ -159,7 +159,7 @@ class Parser(StructureParser):
                 node = _times(node, self.factor())
             elif self.starts_item(token):
                 previous = self.tokens[self.position - 1]
-                if token.kind == "num" and previous.kind == "num":
+                if token.kind == "num" and previous.kind == "num" and not _ends_in_power(node):
                     node = self.spaced_numbers(node)
                 else:
                     node = self.juxtapose(node)
@@ -266,6 +266,12 @@ def _signed(sign: str, node: n.Node) -> n.Node:
 def _times(left: n.Node, right: n.Node) -> n.Node:
     factors = (*(left.factors if isinstance(left, n.Mul) else (left,)), right)
     return n.Mul(factors)
+
+
+def _ends_in_power(node: n.Node) -> bool:
+    """2^6 3^5 is a product, 6 3 is nothing."""
+    last = node.factors[-1] if isinstance(node, n.Mul) else node
+    return isinstance(last, n.Pow)
 
 
 def _assemble(groups: list[list[n.Node]], joins: list[str]) -> n.Node:

@@ -23,7 +23,9 @@ def is_name(node: n.Node) -> bool:
                 return all(isinstance(arg, n.Symbol | n.Number | n.Constant) for arg in args)
             return name == "abs" and is_name(args[0])
         case n.Mul(factors=factors):
-            return all(isinstance(f, n.Symbol) and _labels_a_point(f.name) for f in factors)
+            symbols = all(isinstance(f, n.Symbol) for f in factors)
+            prefixed = factors[0] in (n.Symbol("Delta"), n.Symbol("nabla"), n.Symbol("partial")) and len(factors) == 2
+            return symbols and (prefixed or all(isinstance(f, n.Symbol) and _labels_a_point(f.name) for f in factors))
         case n.Sequence(left="(", items=items) | n.Ratio(parts=items):
             return all(is_name(item) for item in items)
     return False

@@ -11,7 +11,7 @@ import unicodedata
 
 from grpo_pipeline.answers.verdicts import MAX_ANSWER_CHARS, Refused
 
-TEXT_OPEN, TEXT_CLOSE = "\ue000", "\ue001"
+TEXT_OPEN, TEXT_CLOSE, NEW_ROW = "\ue000", "\ue001", "\ue002"
 
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma "
@@ -60,7 +60,7 @@ _SPACING = re.compile(
 _DIGIT_COMMAS = re.compile(r"(?<![\d.,\w])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)")
 _DIGIT_SPACES = re.compile(r"(?<![\d.,/^_\w] )(?<![\d.,/^_\w])\d{1,3}(?: \d{3})+(?![\d/])(?! *[\\/])")
 _SPACE = re.compile(r"\s+")
-_SIMPLE = re.compile(r"[0-9a-zA-Z+\-*/^=<>.() ]*")
+_SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
 _CODE = re.compile(
     r"__\w+|\bimport\s*\w|\b(?:exec|eval|compile|open|getattr|setattr|globals|locals|input|print|system|popen|lambda)"
     r"\s*[(:]|\blambda\b[^:]*:|\bos\.\w|\bsys\.\w|\bsubprocess\b|\.__|\bfor\s+\w+\s+in\b|\\write\d*|\\immediate|"
@@ -131,7 +131,7 @@ def tidy(text: str) -> str:
     if "\\" in text or "$" in text or "{" in text:
         text = _tidy_latex(text)
     text = _SPACE.sub(" ", text).strip()
-    return text.rstrip("\\ ").rstrip(".,;:!? ") if text and text[-1] in ".,;:!?\\" else text
+    return text.rstrip("\\ ").rstrip(".,;:? ") if text and text[-1] in ".,;:?\\" else text
 
 
 def _strip_wrapping(text: str) -> str:
@@ -145,7 +145,10 @@ def _strip_wrapping(text: str) -> str:
 
 
 def _tidy_latex(text: str) -> str:
-    text = re.sub(r"(?<!\\)\\[\[\]()]", " ", text) if "\\begin" not in text else re.sub(r"(?<!\\)\\[()]", " ", text)
+    if "\\begin" in text:
+        text = re.sub(r"\\\\(?:\s*\[[^\[\]]*(?:pt|em|ex|mm|cm)\])?", NEW_ROW, text)
+    text = re.sub(r"(?<!\\)\\[\[\]()]", " ", text)
+    text = re.sub(r"\\(?:left|right)\s*\.", " ", text)
     text = text.replace("\\$", "$")
     text = re.sub(r"\$(?=\d)", " ", text).replace("$", " ")
     if "\\begin" not in text:

@@ -6,7 +6,7 @@ A whitelist: a command or a character that is not named here makes the whole ans
 import re
 from dataclasses import dataclass
 
-from grpo_pipeline.answers.normalise import TEXT_CLOSE, TEXT_OPEN
+from grpo_pipeline.answers.normalise import NEW_ROW, TEXT_CLOSE, TEXT_OPEN
 from grpo_pipeline.answers.verdicts import MAX_DIGITS, MAX_TOKENS, Refused
 from grpo_pipeline.answers.vocabulary import (
     CURRENCY,
@@ -14,6 +14,7 @@ from grpo_pipeline.answers.vocabulary import (
     FUNCTIONS,
     PERCENT_WORDS,
     SCALES,
+    SHORT_WORDS,
     UNITS,
 )
 
@@ -33,7 +34,7 @@ _MASTER = re.compile(
     |(?P<num>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?|\d+\.(?!\d))
     |(?P<cmd>\\(?:[A-Za-z]+|.))
     |(?P<letters>[A-Za-z]+)
-    |(?P<op>\*\*|<=|>=|!=|==|=<|<>|->|=>|[-+*/^_=<>!'|%°&:])
+    |(?P<op>\*\*|<=|>=|!=|==|=<|<>|->|=>|[-+*/^_=<>!'|%°&:{NEW_ROW}])
     |(?P<sep>[,;])
     |(?P<open>[(\[{{])|(?P<close>[)\]}}])
     |(?P<currency>[{CURRENCY}])
@@ -67,7 +68,11 @@ _STRUCTURES = frozenset(
     infty inf emptyset varnothing pi e i not""".split()
 )
 _DOTS = frozenset({"cdots", "ldots", "dots", "dotsc", "dotsb", "dotsm", "vdots", "ddots"})
-_OP_SPELLINGS = {"**": "^", "==": "=", "=<": "<=", "<>": "!=", "=>": "->"}
+_OP_SPELLINGS = {"**": "^", "==": "=", "=<": "<=", "<>": "!=", "=>": "->", NEW_ROW: "\\\\"}
+_GREEK_WORDS = _GREEK - frozenset(
+    """square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath nabla partial angle
+    triangle odot oplus otimes circ perp parallel dagger hbar ell Re Im""".split()
+)
 _CONNECTIVES = {"and": "and", "or": "or", "to": ":", "AND": "and", "OR": "or", "in": "in"}
 
 
@@ -183,7 +188,7 @@ def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token
         return [Token("const", "pi" if plain == "pi" else "inf", gap)]
     if plain in ("sqrt", "frac"):
         return [Token("func", plain, gap)]
-    if plain in _GREEK and plain not in ("re", "im"):
+    if plain in _GREEK_WORDS:
         return [Token("sym", plain, gap)]
     if value in ("mod",):
         return [Token("op", "mod", gap)]
@@ -196,7 +201,7 @@ def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token
 
 def _looks_like_word(value: str) -> bool:
     """Three lower-case letters with a vowel inside, or one of the short English words."""
-    if value in ("is", "it", "no", "of", "so", "we", "as", "at", "by", "he", "if", "on", "No", "AM", "PM", "am", "pm"):
+    if value in SHORT_WORDS:
         return True
     return len(value) == 3 and value[1] in "aeiou" and value[0] not in "aeiou" and value[2] not in "aeiou" and value.islower()
 

@@ -49,6 +49,12 @@ TENS = {
 }
 BASE_WORDS = {**SMALL_NUMBERS, "twenty": 20}
 
+# Words of two or three letters that are no product of variables.
+SHORT_WORDS = frozenset(
+    """is it no of so we as at by he if on No AM PM am pm the are all any has had have was not but for you its one two
+    six ten per The All Are There it's can may now few odd out off our who why how way day men old new big""".split()
+)
+
 PERCENT_WORDS = frozenset({"percent", "pct", "percentage", "percents"})
 DEGREE_WORDS = frozenset({"degree", "degrees", "deg", "degs"})
 CURRENCY = "$€£¥₹₩₽¢"
