@@ -13,6 +13,7 @@ from grpo_pipeline.answers.verdicts import Refused
 from grpo_pipeline.answers.vocabulary import DENIALS, SCALES
 
 RELATIONS = frozenset({"=", "~", "<", "<=", ">", ">=", "!=", "in"})
+_STOPS = frozenset({"end", "pmod", "not", "Rightarrow", "Longrightarrow", "implies", "iff"})
 _STARTS = frozenset({"num", "sym", "const", "func", "open", "cmd", "set"})
 
 
@@ -59,7 +60,7 @@ class Parser(StructureParser):
 
     def starts_item(self, token: Token) -> bool:
         """Whether a token can begin a term."""
-        return token.kind in _STARTS
+        return token.kind in _STARTS and token.value not in _STOPS
 
     def item(self) -> n.Node:
         """One relation with the words that may stand behind it."""

@@ -349,7 +349,7 @@ def _close(left: str, right: str, items: list[n.Node]) -> n.Node:
         return n.Sequence("{", "}", tuple(items)) if items else n.NamedSet("empty")
     if pair not in ("()", "[]", "(]", "[)", "<>"):
         raise Refused("unreadable", "brackets do not match")
-    if pair == "()" and len(items) == 1:
+    if len(items) == 1 and (pair == "()" or isinstance(items[0], n.Matrix)):
         return items[0]
     return n.Sequence(left, right, tuple(items))
 
