@@ -58,74 +58,84 @@ def response_row(prompt: Sequence[int] | npt.NDArray[np.int32], response: Sequen
     return Row(tokens, len(prompt), np.arange(len(prompt) - 1, len(tokens) - 1, dtype=np.int64))
 
 
-def plan_padded(rows: Sequence[Row], budget: int) -> list[list[int]]:
+def plan_padded(rows: Sequence[Row], budget: int, together: int = 1) -> list[list[int]]:
     """Cut rows, sorted by length, so that rows x longest row stays within the budget.
 
     Args:
         rows: The optimizer step's rows.
-        budget: Tokens, padding included, of one micro-batch; a longer row stands alone.
+        budget: Tokens, padding included, of one micro-batch; a unit over it stands alone.
+        together: Consecutive rows that make a unit and are never parted (2 for preference pairs).
 
     Returns:
-        Row indices of each micro-batch; every row is in exactly one.
+        Row indices of each micro-batch, those of a unit adjacent and in order; every row is in exactly one.
     """
-    order = sorted(range(len(rows)), key=lambda i: (len(rows[i].tokens), i))
+    units = _units(rows, together)
+    longest = [max(len(rows[i].tokens) for i in unit) for unit in units]
     batches: list[list[int]] = []
-    for i in order:
-        # Lengths ascend, so the row that is added is the longest of its batch.
-        if batches and (len(batches[-1]) + 1) * len(rows[i].tokens) <= budget:
-            batches[-1].append(i)
+    for u in sorted(range(len(units)), key=lambda u: (longest[u], u)):
+        # Lengths ascend, so the unit that is added has the longest row of its batch.
+        if batches and (len(batches[-1]) + together) * longest[u] <= budget:
+            batches[-1].extend(units[u])
         else:
-            batches.append([i])
+            batches.append(list(units[u]))
     return batches
 
 
-def plan_packed(rows: Sequence[Row], budget: int) -> list[list[int]]:
+def plan_packed(rows: Sequence[Row], budget: int, together: int = 1) -> list[list[int]]:
     """Spread groups of rows that share a prompt over micro-batches of equal cost within the budget.
 
     A prompt counts once in each micro-batch that holds rows of it. A group that is over the budget by itself is
-    cut; a single row over it stands alone.
-
-    Returns:
-        Row indices of each micro-batch, rows of a group adjacent; every row is in exactly one.
+    cut; a unit over it stands alone. Arguments and result as `plan_padded`'s.
     """
-    units = [unit for group in _groups(rows) for unit in _cut(rows, group, budget)]
-    sizes = [_packed_tokens(rows, unit) for unit in units]
-    costs = [_cost(rows, unit) for unit in units]
-    heaviest_first = sorted(range(len(units)), key=lambda u: (-costs[u], u))
+    pieces = [piece for group in _groups(rows, together) for piece in _cut(rows, group, budget)]
+    sizes = [_packed_tokens(rows, piece) for piece in pieces]
+    costs = [_cost(rows, piece) for piece in pieces]
+    heaviest_first = sorted(range(len(pieces)), key=lambda p: (-costs[p], p))
     n_bins = max(1, -(-sum(sizes) // budget))
     while True:
         bins = _fill(heaviest_first, sizes, costs, n_bins, budget)
         if bins is not None:
-            return [[i for u in sorted(chosen) for i in units[u]] for chosen in bins if chosen]
+            return [[i for p in sorted(chosen) for i in pieces[p]] for chosen in bins if chosen]
         n_bins += 1
 
 
-def _groups(rows: Sequence[Row]) -> list[list[int]]:
-    groups: dict[bytes | int, list[int]] = {}
-    for i, row in enumerate(rows):
-        groups.setdefault(row.prompt_key if row.n_prompt else i, []).append(i)
-    # Within a group by length: the attention of similar rows is padded least.
-    return [sorted(group, key=lambda i: (len(rows[i].tokens), i)) for group in groups.values()]
+def _units(rows: Sequence[Row], together: int) -> list[range]:
+    if len(rows) % together:
+        raise ValueError(f"{len(rows)} rows cannot be cut into units of {together}")
+    return [range(start, start + together) for start in range(0, len(rows), together)]
 
 
-def _cut(rows: Sequence[Row], group: list[int], budget: int) -> list[list[int]]:
+def _groups(rows: Sequence[Row], together: int) -> list[list[range]]:
+    """Units by prompt; within a group by length, since attention over similar lengths is padded least."""
+    groups: dict[bytes | int, list[range]] = {}
+    for unit in _units(rows, together):
+        first = rows[unit[0]]
+        groups.setdefault(first.prompt_key if first.n_prompt else unit[0], []).append(unit)
+    return [sorted(group, key=lambda u: (sum(len(rows[i].tokens) for i in u), u[0])) for group in groups.values()]
+
+
+def _cut(rows: Sequence[Row], group: list[range], budget: int) -> list[list[int]]:
     pieces: list[list[int]] = []
-    for i in group:
-        if pieces and _packed_tokens(rows, [*pieces[-1], i]) <= budget:
-            pieces[-1].append(i)
+    size = 0
+    for unit in group:
+        more = sum(len(rows[i].tokens) - rows[i].n_prompt for i in unit)
+        if pieces and size + more <= budget:
+            pieces[-1].extend(unit)
+            size += more
         else:
-            pieces.append([i])
+            pieces.append(list(unit))
+            size = _packed_tokens(rows, unit)
     return pieces
 
 
-def _packed_tokens(rows: Sequence[Row], unit: Sequence[int]) -> int:
-    prompt = rows[unit[0]].n_prompt
-    return prompt + sum(len(rows[i].tokens) - prompt for i in unit)
+def _packed_tokens(rows: Sequence[Row], unit: Sequence[int] | range) -> int:
+    prompts = {rows[i].prompt_key: rows[i].n_prompt for i in unit}
+    return sum(prompts.values()) + sum(len(rows[i].tokens) - rows[i].n_prompt for i in unit)
 
 
 def _cost(rows: Sequence[Row], unit: Sequence[int]) -> float:
-    prompt = rows[unit[0]].n_prompt
-    pairs = prompt**2 + sum((len(rows[i].tokens) - prompt) * len(rows[i].tokens) for i in unit)
+    pairs = rows[unit[0]].n_prompt ** 2
+    pairs += sum((len(rows[i].tokens) - rows[i].n_prompt) * len(rows[i].tokens) for i in unit)
     return _packed_tokens(rows, unit) + ATTENTION_SHARE * pairs
 
 
