@@ -87,6 +87,8 @@ def plan_packed(rows: Sequence[Row], budget: int, together: int = 1) -> list[lis
     A prompt counts once in each micro-batch that holds rows of it. A group that is over the budget by itself is
     cut; a unit over it stands alone. Arguments and result as `plan_padded`'s.
     """
+    if not rows:
+        return []
     pieces = [piece for group in _groups(rows, together) for piece in _cut(rows, group, budget)]
     sizes = [_packed_tokens(rows, piece) for piece in pieces]
     costs = [_cost(rows, piece) for piece in pieces]

@@ -5,8 +5,8 @@ micro-batch and returns its part of the step's loss; parts are summed, never ave
 micro-batches changes nothing but memory and speed.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,60 +22,65 @@ LossOf = Callable[[MicroBatch], MethodLoss]
 """A micro-batch's part of the optimizer step's loss."""
 
 
-class Advance(Protocol):
-    """Reports progress."""
+@dataclass(frozen=True)
+class Part:
+    """Rows of one kind in an optimizer step, with their loss.
 
-    def __call__(self, count: int) -> None:
-        """So many more items are done."""
+    Attributes:
+        rows: All rows of that kind in the step.
+        loss_of: A micro-batch's part of the loss; its weights count for the whole step.
+        together: Consecutive rows that must share a micro-batch.
+    """
+
+    rows: Sequence[Row]
+    loss_of: LossOf
+    together: int = 1
 
 
-def optimizer_step(
-    optimizers: Sequence[Optimizer], runner: Runner, rows: Sequence[Row], loss_of: LossOf, together: int = 1
-) -> dict[str, float]:
+def optimizer_step(optimizers: Mapping[str, Optimizer], runner: Runner, parts: Sequence[Part]) -> dict[str, float]:
     """Forward, backward and update over all rows.
 
     Out-of-memory starts the step afresh with half the token budget: gradients that a failed backward pass has
     half added up are thrown away, so the result is exactly that of a step that fitted at once.
 
     Args:
-        optimizers: The first one's gradient norm and learning rate are reported without prefix.
+        optimizers: Prefix of the metrics -> optimizer. All of them step; one without a gradient only counts.
         runner: Runs the models.
-        rows: All rows of the step.
-        loss_of: A micro-batch's part of the loss.
-        together: Consecutive rows that must share a micro-batch.
+        parts: The step's rows and losses, added up.
 
     Returns:
-        Metrics of the step: loss, grad_norm, learning_rate, and the method's own.
+        Metrics of the step: loss, grad_norm and learning_rate of each optimizer, and the losses' own.
     """
     while True:
         try:
-            loss, metrics = _accumulate(runner, rows, loss_of, together)
+            loss, metrics = _accumulate(runner, parts)
         except (RuntimeError, MemoryError) as error:
-            for optimizer in optimizers:
-                optimizer.zero_grad()
             if not is_out_of_memory(error):
                 raise
+            for optimizer in optimizers.values():
+                optimizer.zero_grad()
             runner.halve_budget(error)
         else:
             break
     result = {"loss": loss, **metric_means(metrics)}
-    for index, optimizer in enumerate(optimizers):
-        prefix = "" if index == 0 else "critic/"
+    for prefix, optimizer in optimizers.items():
         result[f"{prefix}learning_rate"] = optimizer.next_learning_rate
         result[f"{prefix}grad_norm"] = optimizer.step()
     return result
 
 
-def _accumulate(runner: Runner, rows: Sequence[Row], loss_of: LossOf, together: int) -> tuple[float, Metrics]:
+def _accumulate(runner: Runner, parts: Sequence[Part]) -> tuple[float, Metrics]:
     losses: list[Tensor] = []
-    parts: list[Metrics] = []
+    metrics: list[Metrics] = []
     with runner.running(training=True):
-        for chosen in runner.plan(rows, together):
-            part = loss_of(runner.collate(rows, chosen))
-            part.loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(part.loss.detach())
-            parts.append(part.metrics)
-    return float(torch.stack(losses).sum()), add_metrics(parts)
+        for part in parts:
+            for chosen in runner.plan(part.rows, part.together):
+                result = part.loss_of(runner.collate(part.rows, chosen))
+                result.loss.backward()  # type: ignore[no-untyped-call]
+                losses.append(result.loss.detach())
+                metrics.append(result.metrics)
+    total = float(torch.stack(losses).double().sum()) if losses else 0.0
+    return total, add_metrics(metrics)
 
 
 def read_all(runner: Runner, rows: Sequence[Row], read: Callable[[MicroBatch], Tensor]) -> Tensor:

@@ -63,6 +63,8 @@ class Optimizer:
     def step(self) -> float:
         """Clip, update, forget the gradients; returns the gradient norm before clipping.
 
+        A step whose rows have all dropped out leaves no gradient: it counts, and changes nothing.
+
         Raises:
             UserError: If the gradient is not finite; the weights are then as before.
         """
@@ -73,7 +75,7 @@ class Optimizer:
                 f"the gradient of optimizer step {self.steps + 1} is {norm}; lower the learning rate "
                 f"({self.config.lr:g}) or look for infinite rewards"
             )
-        rate = self.next_learning_rate
+        rate = self.next_learning_rate  # before the count goes up
         for group in self._adamw.param_groups:
             group["lr"] = rate
         self._adamw.step()
@@ -105,3 +107,10 @@ class Optimizer:
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Name -> parameter for those that have gradients; shared ones once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def load_weights(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]) -> None:
+    """Put a checkpoint's weights in place."""
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
