@@ -9,6 +9,7 @@ data parallelism only ever add up. A rollout is never split over two micro-batch
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from grpo_pipeline.methods.metrics import Metrics
@@ -58,6 +59,20 @@ class TokenBatch:
     def trained(self) -> Tensor:
         """(N,) bool: the tokens that the loss counts."""
         return self.weights > 0
+
+    @property
+    def n_rows(self) -> int:
+        """R, from the last token's row (one device synchronisation on a GPU)."""
+        return int(self.row[-1]) + 1 if self.row.numel() else 0
+
+    def row_sums(self, values: Tensor) -> Tensor:
+        """(R,) sum of `values` (N,) over the trained tokens of each row."""
+        counted = torch.where(self.trained, values, 0)
+        return torch.zeros(self.n_rows, dtype=values.dtype, device=values.device).index_add(0, self.row, counted)
+
+    def row_lengths(self) -> Tensor:
+        """(R,) number of trained tokens of each row, at least 1, in the weights' type."""
+        return self.row_sums(torch.ones_like(self.weights)).clamp(min=1)
 
     def require(self, name: str, method: str) -> Tensor:
         """The optional tensor `name`.

@@ -38,7 +38,7 @@ class Dpo:
         chosen, rejected = self._scores(batch, batch.logprobs).unbind(1)
         margin = chosen - rejected
         loss = -(self._pair_weights(batch) * logsigmoid(margin)).sum()
-        logps = _row_sums(batch, batch.logprobs.detach()).view(-1, 2)
+        logps = batch.row_sums(batch.logprobs.detach()).view(-1, 2)
         metrics = {
             "rewards/chosen": mean_of(chosen),
             "rewards/rejected": mean_of(rejected),
@@ -60,28 +60,16 @@ class Dpo:
 
     def _scores(self, batch: TokenBatch, logprobs: Tensor) -> Tensor:
         """(P, 2) beta R of the chosen and the rejected response of each pair."""
-        rewards = _row_sums(batch, logprobs - batch.require("ref_logprobs", self.name))
+        if batch.n_rows % 2:
+            raise ValueError(f"dpo: rows come as pairs (chosen, rejected), got {batch.n_rows} rows in a micro-batch")
+        rewards = batch.row_sums(logprobs - batch.require("ref_logprobs", self.name))
         if self.config.length_normalised:
-            rewards = rewards / _row_lengths(batch)
+            rewards = rewards / batch.row_lengths()
         return self.config.beta * rewards.view(-1, 2)
 
     def _pair_weights(self, batch: TokenBatch) -> Tensor:
         """(P,) the share of each pair in the step's loss: 1/P, read back from its chosen tokens' weights."""
-        shares = _row_sums(batch, batch.weights)
+        shares = batch.row_sums(batch.weights)
         if not self.config.length_normalised:
-            shares = shares / _row_lengths(batch)
+            shares = shares / batch.row_lengths()
         return shares.view(-1, 2)[:, 0]
-
-
-def _row_sums(batch: TokenBatch, values: Tensor) -> Tensor:
-    """(2P,) sum of `values` (N,) over the trained tokens of each row."""
-    n_rows = int(batch.row[-1]) + 1 if batch.row.numel() else 0
-    if n_rows % 2:
-        raise ValueError(f"dpo: rows come as pairs (chosen, rejected), got {n_rows} rows in a micro-batch")
-    trained = torch.where(batch.trained, values, 0)
-    return torch.zeros(n_rows, dtype=values.dtype, device=values.device).index_add(0, batch.row, trained)
-
-
-def _row_lengths(batch: TokenBatch) -> Tensor:
-    """(2P,) trained tokens of each row, at least 1."""
-    return _row_sums(batch, torch.ones_like(batch.weights)).clamp(min=1)

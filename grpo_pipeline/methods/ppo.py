@@ -37,7 +37,7 @@ class Ppo:
 
     @property
     def needs_reference(self) -> bool:
-        """Only where a KL is in the reward: with a positive or an adaptive coefficient."""
+        """Only where a KL is in the reward (an adaptive coefficient starts from kl_coef, and 0 would stay 0)."""
         return self.config.kl_coef > 0
 
     def loss(self, batch: TokenBatch) -> MethodLoss:

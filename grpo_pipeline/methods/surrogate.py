@@ -21,11 +21,7 @@ def importance_ratio(batch: TokenBatch, level: Literal["token", "sequence"] = "t
     old = current.detach() if batch.old_logprobs is None else batch.old_logprobs
     if level == "token":
         return torch.exp(current - old)
-    trained = batch.trained
-    n_rows = int(batch.row[-1]) + 1 if batch.row.numel() else 0
-    length = torch.bincount(batch.row[trained], minlength=n_rows).clamp(min=1)
-    log_ratio = torch.where(trained, current.detach() - old, 0)
-    mean = torch.zeros(n_rows, dtype=current.dtype, device=current.device).index_add(0, batch.row, log_ratio) / length
+    mean = batch.row_sums(current.detach() - old) / batch.row_lengths()
     return torch.exp(mean[batch.row] + current - current.detach())
 
 

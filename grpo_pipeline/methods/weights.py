@@ -84,7 +84,7 @@ def rollout_weights(
     n_rows = lengths.numel()
     lengths = lengths.double()
     if normalisation in ("dapo", "bnpo"):
-        return (1 / lengths.sum().clamp(min=1)).expand(n_rows)
+        return lengths.sum().clamp(min=1).reciprocal().expand(n_rows)
     if normalisation in ("pair_mean", "pair_sum"):
         if n_rows % 2:
             raise ValueError(f"{normalisation}: rows come as pairs (chosen, rejected), got {n_rows} rows")
@@ -107,5 +107,5 @@ def _rollout_share(lengths: Tensor, groups: Tensor | None) -> Tensor:
     if groups.shape != lengths.shape:
         raise ValueError(f"groups has shape {tuple(groups.shape)}, lengths {tuple(lengths.shape)}")
     _, code, size = torch.unique(groups, return_inverse=True, return_counts=True)
-    members: Tensor = size[code].double()
-    return 1 / (size.numel() * members)
+    own_size: Tensor = size[code].double()
+    return own_size.mul(size.numel()).reciprocal()
