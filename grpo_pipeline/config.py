@@ -365,6 +365,16 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        hard_only = self.labelling.schedule not in ("brute", "soft_adaptive") or self.labelling.skip_correct
+        if self.reward_model.label == "soft" and hard_only:
+            raise ValueError(
+                "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
+                "the other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
+            )
+        return self
+
 
 def load_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
     """Read a TOML file and apply ``a.b=value`` overrides.

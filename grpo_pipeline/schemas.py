@@ -17,7 +17,7 @@ FLOATS = pa.list_(pa.float32())
 
 VERDICTS = ("correct", "wrong", "no_answer", "timeout")
 FINISH_REASONS = ("stop", "length")
-LABEL_SOURCES = ("sampled", "implied", "outcome")
+LABEL_SOURCES = ("sampled", "implied", "outcome", "unlabelled")
 SPLITS = ("train", "eval")
 
 
@@ -182,7 +182,7 @@ _ALL = [
             (
                 "label_source",
                 _STRING,
-                "sampled, implied (monotone existence) or outcome (the solution's verdict)",
+                "sampled, implied (follows from other steps), outcome (the solution's verdict) or unlabelled",
             ),
         ],
     ),
