@@ -28,6 +28,7 @@ def train_reward_model(
     start: ModelRef,
 ) -> ModelRef:
     """Train the reward model on `dataset`, from a policy (the first one) or the previous reward model."""
+    from grpo_pipeline.models.content import content_id
     from grpo_pipeline.training.reward_model import train_reward_model as train
 
     run = Run(config)
@@ -42,7 +43,7 @@ def train_reward_model(
     found = run.store.find(spec)
     if found is None:
         with run.store.open_build(spec) as build:
-            if build.finished is None:
+            if build.ref is None:
                 result = train(
                     dataset=dataset.read("prm_dataset").filter(pl.col("split") == "train"),
                     model_dir=start.folder,
@@ -54,8 +55,9 @@ def train_reward_model(
                     round=round,
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens)
-            found = build.artifact
+                build.finish(counts=result.counts, tokens=result.tokens, content_id=content_id(build.model_dir))
+            found = build.ref
+    assert found is not None
     return _model_ref(found)
 
 
@@ -71,6 +73,7 @@ def train_policy(
     Tables: `rollouts`, `checked`, `steps`, `advantages`, `metrics`, and `step_scores` where a reward model
     was used; one shard for each exploration step.
     """
+    from grpo_pipeline.models.content import content_id
     from grpo_pipeline.training.policy import train_policy as train
 
     run = Run(config)
@@ -88,7 +91,7 @@ def train_policy(
     found = run.store.find(spec)
     if found is None:
         with run.store.open_build(spec) as build:
-            if build.finished is None:
+            if build.ref is None:
                 train_split = problems.read("problems").filter(pl.col("split") == "train")
                 result = train(
                     model_dir=policy.folder,
@@ -102,8 +105,9 @@ def train_policy(
                     reward_model_dir=reward_model.folder if reward_model else None,
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens)
-            found = build.artifact
+                build.finish(counts=result.counts, tokens=result.tokens, content_id=content_id(build.model_dir))
+            found = build.ref
+    assert found is not None
     return _model_ref(found)
 
 
@@ -129,7 +133,6 @@ def _outside_model(model: ModelConfig) -> ModelRef:
 
 
 def _model_ref(artifact: ArtifactRef) -> ModelRef:
-    from grpo_pipeline.models.content import content_id
-
-    folder = artifact.model_path()
-    return ModelRef(folder=folder, model_id=content_id(folder), artifact=artifact)
+    model = artifact.manifest().model
+    assert model is not None, f"{artifact} was made by a stage that saves a model"
+    return ModelRef(folder=artifact.model_path(), model_id=model.content_id, artifact=artifact)

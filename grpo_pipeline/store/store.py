@@ -55,7 +55,7 @@ class Store:
                 f"{self.root}/{spec.path}: holds another artifact (fingerprint {manifest.fingerprint}, "
                 f"expected {spec.fingerprint}); remove the folder, or use another run folder"
             )
-        return make_ref(self.files, spec.path, manifest)
+        return make_ref(self.files, spec.path, manifest).model_copy(update={"cached": True})
 
     def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:  # noqa: A002
         """Finished artifacts in order of round, stage and fingerprint.
