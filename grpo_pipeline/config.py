@@ -371,7 +371,7 @@ class RunConfig(Section):
         if self.reward_model.label == "soft" and hard_only:
             raise ValueError(
                 "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
-                "the other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
+                "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
             )
         return self
 

@@ -85,7 +85,7 @@ def sample_rollouts(
         requests = [Request(prompt, seeds) for _, prompt, seeds in asked]
         groups = engine.generate(requests, params, lambda _, samples: advance(len(samples))) if requests else []
     rows = [
-        _rollout_row(sample, problem_id, prompt, index, seeds[index], params)
+        _rollout_row(sample, problem_id=problem_id, prompt=prompt, index=index, seed=seeds[index], params=params)
         | {
             "rollout_id": derive_id(*address, problem_id, index, seed),
             "round": round,
@@ -107,7 +107,7 @@ def sample_rollouts(
 
 
 def _rollout_row(
-    sample: Sample, problem_id: str, prompt: list[int], index: int, seed: int, params: SamplingParams
+    sample: Sample, *, problem_id: str, prompt: list[int], index: int, seed: int, params: SamplingParams
 ) -> dict[str, Any]:
     return {
         "problem_id": problem_id,
@@ -127,6 +127,7 @@ def check_rollouts(
     rollouts: pl.DataFrame,
     problems: pl.DataFrame,
     checker: Checker | None = None,
+    *,
     checker_version: str | None = None,
 ) -> pl.DataFrame:
     """Check every rollout's answer against its problem's gold answer.
@@ -206,6 +207,4 @@ def frame_of(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 def frame_schema(table: str) -> pl.Schema:
     """The table's columns as polars types."""
-    empty = pl.from_arrow(TABLES[table].schema.empty_table())
-    assert isinstance(empty, pl.DataFrame)
-    return empty.schema
+    return pl.Schema(TABLES[table].schema)

@@ -374,6 +374,9 @@ def _rounded(left: Fraction, right: Fraction, left_digits: int, right_digits: in
     """
     digits = min(d for d in (left_digits, right_digits) if d) if left_digits or right_digits else 0
     both = bool(left_digits and right_digits)
+    if max(left_digits, right_digits) >= 15 and left.denominator * right.denominator != 1:
+        if abs(left - right) <= max(abs(left), abs(right)) / 10**14:
+            return True  # the noise of floating point: 0.30000000000000004
     if digits < (6 if both else 7) or (left.denominator == 1 and right.denominator == 1):
         return False
     size = max(abs(left), abs(right))

@@ -21,7 +21,7 @@ _JOIN = re.compile(
 )
 _ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
 _MARKER = re.compile(
-    r"(?:\b(?:final\s+answer|the\s+answer|correct\s+answer|correct\s+option|correct\s+choice|answer|result|solution)\s*"
+    r"(?:\b(?:final\s+answer|the\s+answer|correct\s+answer|correct\s+option|correct\s+choice|answers?|result|solutions?)\s*"
     r"(?:\*\*|__|\})?\s*(?:\bis\b|\bare\b|:|=|equals)|答案\s*(?:是|为|：|:)|^\s*A:)"
     r"\s*(?:\*\*|__)?\s*:?",
     re.IGNORECASE | re.MULTILINE,

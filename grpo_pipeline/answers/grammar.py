@@ -13,6 +13,7 @@ from grpo_pipeline.answers.verdicts import Refused
 from grpo_pipeline.answers.vocabulary import DENIALS, SCALES
 
 RELATIONS = frozenset({"=", "~", "<", "<=", ">", ">=", "!=", "in"})
+_STOPS = frozenset({"end", "pmod", "not", "Rightarrow", "Longrightarrow", "implies", "iff"})
 _STARTS = frozenset({"num", "sym", "const", "func", "open", "cmd", "set"})
 
 
@@ -59,7 +60,7 @@ class Parser(StructureParser):
 
     def starts_item(self, token: Token) -> bool:
         """Whether a token can begin a term."""
-        return token.kind in _STARTS
+        return token.kind in _STARTS and token.value not in _STOPS
 
     def item(self) -> n.Node:
         """One relation with the words that may stand behind it."""
@@ -149,7 +150,7 @@ class Parser(StructureParser):
                     self.trailing_words()
                     continue
                 self.next()
-                node = self.mixed(node, self.signed_factor())
+                node = n.Div(node, self.signed_factor())
             elif token.kind == "op" and token.value == "mod":
                 self.next()
                 node = n.Call("mod", (node, self.factor()))
@@ -184,14 +185,13 @@ class Parser(StructureParser):
             return n.Add((node, n.Number(Fraction(int(top), int(bottom.value)))))
         raise Refused("unreadable", "numbers beside each other")
 
-    def mixed(self, top: n.Node, bottom: n.Node) -> n.Node:
-        """A quotient."""
-        return n.Div(top, bottom)
-
     def juxtapose(self, node: n.Node) -> n.Node:
         """2x is a product; 2\\frac{1}{2} with whole numbers is a sum."""
         is_fraction = self.peek().kind == "cmd" and self.peek().value == "frac"
         factor = self.factor()
+        mark = factor.name if isinstance(factor, n.Call) and factor.name in ("deg", "percent") else None
+        if mark and is_fraction and isinstance(factor, n.Call):
+            factor = factor.args[0]
         if (
             is_fraction
             and isinstance(node, n.Number)
@@ -200,14 +200,11 @@ class Parser(StructureParser):
             and isinstance(factor, n.Div)
             and isinstance(factor.top, n.Number)
             and isinstance(factor.bottom, n.Number)
-            and self.tokens_between_are_plain()
         ):
-            return n.Add((node, factor))
-        return _times(node, factor)
-
-    def tokens_between_are_plain(self) -> bool:
-        """A mixed number is not followed by a further factor that would make it a product."""
-        return True
+            joined: n.Node = n.Add((node, factor))
+        else:
+            joined = _times(node, factor)
+        return n.Call(mark, (joined,)) if mark and is_fraction else joined
 
     def signed_factor(self) -> n.Node:
         """A factor that may carry a sign, as in 2*-3."""

@@ -53,11 +53,11 @@ _FONT = re.compile(
 _COLOUR = re.compile(r"\\(?:textcolor|color|colorbox)\s*\{[^{}]*\}")
 _SPACING = re.compile(
     r"\\(?:qquad|quad)|\\(?:left|right|middle|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|"
-    r"limits|nolimits|displaystyle|textstyle|scriptstyle|rm|bf|it|hfill|hline|cr|nonumber|notag|enspace|"
+    r"limits|nolimits|displaystyle|textstyle|scriptstyle|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|hfill|hline|cr|nonumber|notag|enspace|"
     r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|\\(?:hspace|vspace|phantom|label|tag)"
     r"\*?\s*\{[^{}]*\}|(?<!\\)~"
 )
-_DIGIT_COMMAS = re.compile(r"(?<![\d.,\w])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)")
+_DIGIT_COMMAS = re.compile(r"(?<![\d.,\w(\[])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)|(?<=[(\[])(\d{1,3}(?:,\d{3})+)(?=[ \d.+*/^-]*[^\d)\],. ])")
 _DIGIT_SPACES = re.compile(r"(?<![\d.,/^_\w] )(?<![\d.,/^_\w])\d{1,3}(?: \d{3})+(?![\d/])(?! *[\\/])")
 _SPACE = re.compile(r"\s+")
 _SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
@@ -135,7 +135,7 @@ def tidy(text: str) -> str:
 
 
 def _strip_wrapping(text: str) -> str:
-    for mark in ("***", "**", "```", "`", '"', "''", "__"):
+    for mark in ("***", "**", "```", "`", '"', "''", "__", "*", "_"):
         size = len(mark)
         if len(text) > 2 * size and text.startswith(mark) and text.endswith(mark) and mark not in text[size:-size]:
             text = text[size:-size].strip()
@@ -149,6 +149,7 @@ def _tidy_latex(text: str) -> str:
         text = re.sub(r"\\\\(?:\s*\[[^\[\]]*(?:pt|em|ex|mm|cm)\])?", NEW_ROW, text)
     text = re.sub(r"(?<!\\)\\[\[\]()]", " ", text)
     text = re.sub(r"\\(?:left|right)\s*\.", " ", text)
+    text = re.sub(r"(?<!\d)\.\s*(?=\\(?:overline|bar|dot)(?![A-Za-z]))", "0.", text)
     text = text.replace("\\$", "$")
     text = re.sub(r"\$(?=\d)", " ", text).replace("$", " ")
     if "\\begin" not in text:
@@ -173,7 +174,7 @@ def _mark_text(match: re.Match[str]) -> str:
     inner = match[1]
     if not re.search(r"[A-Za-z]{2}", inner.replace("\\", " \\ ")):
         before = match.string[: match.start()].rstrip(" ~")
-        if re.fullmatch(r"\s*[A-Za-z]\s*", inner) and before.endswith(tuple("0123456789}")) and before[-2:-1] != "_":
+        if re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner) and before.endswith(tuple("0123456789}")) and before[-2:-1] != "_":
             return _marked(inner)
         return f" {inner} "
     return _marked(inner)
@@ -194,7 +195,7 @@ def _marked(inner: str) -> str:
 def join_thousands(text: str) -> str:
     """1,234 and 1 234 as 1234. A comma with fewer or more than three digits behind it stays a list."""
     if "," in text:
-        text = _DIGIT_COMMAS.sub(lambda m: m[1].replace(",", ""), text)
+        text = _DIGIT_COMMAS.sub(lambda m: m[0].replace(",", ""), text)
     if " " in text:
         text = _DIGIT_SPACES.sub(lambda m: m[0].replace(" ", ""), text)
     return text

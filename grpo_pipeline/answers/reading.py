@@ -164,6 +164,9 @@ def _read_base(plain: str) -> n.Based | None:
 def _strip_fillers(tokens: list[Token]) -> list[Token]:
     """Drop words and marks in front that say nothing about the value."""
     start = 0
+    first = next((k for k, token in enumerate(tokens) if token.kind not in ("word", "sym")), 0)
+    if 0 < first <= 6 and tokens[first].value == "=" and any(token.kind == "word" for token in tokens[:first]):
+        return tokens[first + 1 :]  # "Area = 12"
     if any(token.kind not in ("word", "end") for token in tokens):
         while tokens[start].kind in ("word", "op"):
             token = tokens[start]
@@ -185,7 +188,7 @@ def _is_prose(plain: str, tokens: list[Token]) -> bool:
     if words and tokens[0].kind in ("word", "sym", "const"):
         return True
     bare = _LATEX_LEFT.sub("", plain)
-    return bare.isalpha() and len(bare) >= 3 and _vowel(bare) and (bare.islower() or bare.istitle())
+    return len(tokens) > 2 and bare.isalpha() and len(bare) >= 3 and _vowel(bare) and (bare.islower() or bare.istitle())
 
 
 def _vowel(text: str) -> bool:

@@ -41,6 +41,7 @@ class StructureParser(ABC):
         self.position = 0
         self.in_bars = False
         self.in_builder = False
+        self.in_integral = False
         self._depth = _Depth()
 
     @abstractmethod
@@ -124,6 +125,9 @@ class StructureParser(ABC):
             subscripted = True
         if token.kind == "const" and not subscripted:
             return n.Constant(name)
+        if name in _OPAQUE and [self.peek(k).value for k in range(6)] == ["^", "{", "-", "1", "}", "("]:
+            self.position += 5
+            name += "^-1"
         if self.peek().value == "(" and self.peek().kind == "open":
             applied = self.applied(name)
             if applied is not None:
@@ -138,6 +142,8 @@ class StructureParser(ABC):
         args = inner.items if isinstance(inner, n.Sequence) else (inner,)
         if name[0] in _OPAQUE:
             return n.Call(f"opaque:{name}", args)
+        if len(args) > 1 and len(name) == 1 and name.isupper() and isinstance(inner, n.Sequence):
+            return inner  # P(1, 2): a point with its label
         if all(isinstance(a, n.Symbol | n.Number) for a in args):
             return n.Call("apply", (n.Symbol(name), *args))
         self.position = start
@@ -238,6 +244,8 @@ class StructureParser(ABC):
                 return (n.Mul((n.Number(Fraction(-1)), self.factor())),)
             node = self.factor()
             while self.starts_item(self.peek()) and self.peek().kind not in ("func", "open"):
+                if self.in_integral and self.peek().value == "d":
+                    break
                 node = n.Mul((node, self.factor()))
             return (node,)
 
@@ -287,7 +295,9 @@ class StructureParser(ABC):
                 self.expect("=")
                 low = self.sum()
                 self.expect("}")
+        self.in_integral, outside = kind == "int" or self.in_integral, self.in_integral
         body = self.product()
+        self.in_integral = outside
         if kind == "int":
             factors = body.factors if isinstance(body, n.Mul) else (body,)
             if len(factors) < 2 or factors[-2] != n.Symbol("d") or not isinstance(factors[-1], n.Symbol):
@@ -349,7 +359,7 @@ def _close(left: str, right: str, items: list[n.Node]) -> n.Node:
         return n.Sequence("{", "}", tuple(items)) if items else n.NamedSet("empty")
     if pair not in ("()", "[]", "(]", "[)", "<>"):
         raise Refused("unreadable", "brackets do not match")
-    if pair == "()" and len(items) == 1:
+    if len(items) == 1 and (pair == "()" or isinstance(items[0], n.Matrix)):
         return items[0]
     return n.Sequence(left, right, tuple(items))
 

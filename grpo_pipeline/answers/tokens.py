@@ -31,7 +31,7 @@ class Token:
 _MASTER = re.compile(
     rf"""(?P<space>\s+)
     |(?P<text>{TEXT_OPEN}[^{TEXT_CLOSE}]*{TEXT_CLOSE})
-    |(?P<num>(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?|\d+\.(?!\d))
+    |(?P<num>\d+\.(?!\d)|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?)
     |(?P<cmd>\\(?:[A-Za-z]+|.))
     |(?P<letters>[A-Za-z]+)
     |(?P<op>\*\*|<=|>=|!=|==|=<|<>|->|=>|[-+*/^_=<>!'|%°&:{NEW_ROW}])

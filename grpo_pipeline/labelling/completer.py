@@ -84,6 +84,7 @@ class Completer:
         self,
         engine: Engine,
         sampling: SamplingParams,
+        *,
         seed: int,
         ledger: Ledger,
         checker: Checker,

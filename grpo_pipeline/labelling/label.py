@@ -52,7 +52,7 @@ class _Job:
     decisions: list[Decision] | None = None
 
 
-def label_steps(
+def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, then who completes and how
     problems: pl.DataFrame,
     rollouts: pl.DataFrame,
     checked: pl.DataFrame,
@@ -96,13 +96,17 @@ def label_steps(
     settings = Settings(
         config.completions, config.wave, config.interval_width, config.after_first_error, config.truncated
     )
-    builder = _JobBuilder(problems, rollouts, checked, engine, config, sampling_params(sampling), settings)
+    builder = _JobBuilder(
+        problems, rollouts, checked, engine=engine, config=config, sampling=sampling_params(sampling), settings=settings
+    )
     jobs = [builder.job(rows) for rows in _by_rollout(steps)]
     with (
         Ledger() if ledger is None else nullcontext(ledger) as kept,
         progress_bar("completing prefixes", None, "completions", progress) as advance,
     ):
-        completer = Completer(engine, builder.sampling, seed, kept, checker, version)
+        completer = Completer(
+            engine, builder.sampling, seed=seed, ledger=kept, checker=checker, checker_version=version
+        )
         _run(jobs, completer, advance)
     prefixes = builder.prefixes
     label_rows = [row for job in jobs for row in _label_rows(job, settings.truncated)]
@@ -153,6 +157,7 @@ class _JobBuilder:
         problems: pl.DataFrame,
         rollouts: pl.DataFrame,
         checked: pl.DataFrame,
+        *,
         engine: Engine,
         config: LabellingConfig,
         sampling: SamplingParams,

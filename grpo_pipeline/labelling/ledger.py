@@ -110,8 +110,8 @@ class Draw:
 
 def sampling_hash(sampling: SamplingParams) -> str:
     """Hash of everything in the sampling parameters that decides a draw."""
-    parts = (repr(float(sampling.temperature)), repr(float(sampling.top_p)), sampling.max_tokens, *sampling.stop)
-    return derive_id(*parts)
+    temperature, top_p = repr(float(sampling.temperature)), repr(float(sampling.top_p))
+    return derive_id(temperature, top_p, sampling.max_tokens, *sampling.stop)
 
 
 class Ledger:

@@ -52,7 +52,7 @@ def split_rollouts(rollouts: pl.DataFrame, tokenizer: TokenizerLike, splitter: s
             raise UserError(f"rollout {rollout_id}: {error}") from None
         except ValueError as error:
             raise ValueError(f"rollout {rollout_id}: {error}") from None
-        starts = [0, *ends[:-1]]
+        starts = [0, *ends][: len(ends)]
         rows += [
             {
                 "rollout_id": rollout_id,
@@ -106,8 +106,8 @@ def _ends_after(separator: re.Pattern[str], text: str) -> list[int]:
     return ends or ([len(text)] if text else [])
 
 
-def _checked_ends(name: str, text: str, pieces: Sequence[int] | Sequence[str]) -> list[int]:
-    pieces = list(pieces)
+def _checked_ends(name: str, text: str, returned: Any) -> list[int]:
+    pieces: list[Any] = list(returned)
     if all(isinstance(piece, str) for piece in pieces):
         if "".join(str(piece) for piece in pieces) != text:
             raise UserError(f"splitter {name!r} returned texts that do not join to the solution's text {text!r}")

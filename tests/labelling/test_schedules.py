@@ -39,7 +39,7 @@ def up_to_first_zero(labels, after):
 cases = given(st.integers(0, 10**9), st.integers(1, 8), st.integers(1, 4), st.sampled_from(["not_correct", "exclude"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @cases
 def test_first_error_equals_brute_force_up_to_the_first_zero(seed, n, wave, truncated):
     world, chances = random_world(seed), random_chances(seed)
@@ -52,7 +52,7 @@ def test_first_error_equals_brute_force_up_to_the_first_zero(seed, n, wave, trun
         assert engine.calls <= brute.receipt["completions_sampled"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @cases
 def test_closure_equals_brute_force_after_closure(seed, n, wave, truncated):
     world, chances = random_world(seed), random_chances(seed)
@@ -62,7 +62,7 @@ def test_closure_equals_brute_force_after_closure(seed, n, wave, truncated):
     assert hard_labels(found) == {key: close_labels(labels) for key, labels in hard_labels(brute).items()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @cases
 def test_soft_labels_of_every_schedule_equal_brute_forces_where_given(seed, n, wave, truncated):
     world, chances = random_world(seed), random_chances(seed)
@@ -75,7 +75,7 @@ def test_soft_labels_of_every_schedule_equal_brute_forces_where_given(seed, n, w
         assert given_soft["soft"].to_list() == given_soft["brute"].to_list()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @cases
 def test_binary_finds_the_first_error_of_monotone_labels(seed, n, wave, truncated):
     """Where brute force's own labels are monotone and decided, binary search cannot be misled."""
@@ -103,7 +103,7 @@ def test_binary_completes_about_log2_of_the_prefixes():
     assert sources == ["implied"] * 7 + ["sampled"] + ["sampled", "sampled"] + ["unlabelled"] * 6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @cases
 def test_soft_adaptive_stops_at_the_first_narrow_interval(seed, n, wave, truncated):
     world, chances = random_world(seed), random_chances(seed)
