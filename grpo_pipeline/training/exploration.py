@@ -37,8 +37,10 @@ class Experience:
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """By table name."""
-        tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps, "advantages": self.advantages}
-        return tables if self.step_scores is None else tables | {"step_scores": self.step_scores}
+        tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps}
+        if self.step_scores is not None:
+            tables["step_scores"] = self.step_scores
+        return tables | {"advantages": self.advantages}
 
 
 class Explorer:
@@ -63,10 +65,10 @@ class Explorer:
         engine: Engine,
         prompts: PromptBuilder,
         problems: pl.DataFrame,
+        *,
         method: Method,
         config: RunConfig,
         reward_model_dir: Path | None,
-        *,
         round: int,  # noqa: A002 - the project's one name for it
         seed: int,
     ) -> None:
@@ -188,9 +190,7 @@ def plain_advantages(rollouts: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFr
             step_rewards=pl.lit(None, pl.List(pl.Float32)),
             step_advantages=pl.concat_list(pl.col("outcome_reward").fill_null(0.0)).cast(pl.List(pl.Float32)),
         )
-        .select(
-            "rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$"
-        )
+        .select("rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$")
     )
 
 

@@ -153,7 +153,9 @@ def _open(folder: Path, config: RewardModelConfig, place: ModelConfig, seed: int
             trust_remote_code=place.trust_remote_code,
         )
     if info.kind != config.kind:
-        raise UserError(f"{folder}: a {info.kind} model, but reward_model.kind is {config.kind}; it cannot be trained on")
+        raise UserError(
+            f"{folder}: a {info.kind} model, but reward_model.kind is {config.kind}; it cannot be trained on"
+        )
     return RewardModel.load(folder, dtype=dtype, device=place.device, trust_remote_code=place.trust_remote_code)
 
 
