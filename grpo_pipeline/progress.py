@@ -1,45 +1,76 @@
-"""A progress bar with rate and time left, on standard error, and nothing at all when that is no terminal."""
+"""Progress bars for long stages, with rate and time left, on standard error; silent where nobody watches."""
 
-from collections.abc import Callable, Iterator
+import sys
+import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-Advance = Callable[[int], None]
-"""Called with the number of items that were finished."""
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+_lock = threading.RLock()
+_shown: Progress | None = None
+
+
+class Bar:
+    """One bar; does nothing where nothing is shown."""
+
+    def __init__(self, shown: Progress | None, description: str, total: int | None, unit: str) -> None:
+        self._shown = shown
+        self._task = shown.add_task(description, total=total, unit=unit) if shown is not None else None
+
+    def advance(self, n: int = 1) -> None:
+        """Say that n more units are done."""
+        if self._shown is not None and self._task is not None:
+            self._shown.advance(self._task, n)
+
+    def _close(self) -> None:
+        if self._shown is not None and self._task is not None:
+            self._shown.stop_task(self._task)
+
+
+class _Rate(ProgressColumn):
+    """Units a second."""
+
+    def render(self, task: Task) -> Text:
+        unit = task.fields["unit"]
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.1f} {unit}/s", style="progress.data.speed")
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None, unit: str, enabled: bool = True) -> Iterator[Advance]:
-    """Show a bar while the block runs.
+def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
+    """Show a bar while the block runs. Nested and concurrent bars share the screen.
 
     Args:
-        description: What is being done, e.g. ``sampling rollouts``.
-        total: Items in all; None where it is not known beforehand.
-        unit: What an item is, e.g. ``rollouts``; the rate is shown in it.
-        enabled: False shows nothing.
-
-    Yields:
-        A function to call with the number of newly finished items.
+        description: What is being done.
+        total: Units in all; None where that is not known.
+        unit: What is counted, in the plural: shards, rollouts, steps.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:.1f} {unit}/s")
-
-    console = Console(stderr=True)
-    if not enabled or not console.is_terminal:
-        yield lambda _: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total}" if total is not None else "{task.completed:.0f}"),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda n: bar.advance(task, n)
+    global _shown  # noqa: PLW0603  (a terminal has one live display)
+    owner = False
+    with _lock:
+        if _shown is None:
+            console = Console(file=sys.stderr)
+            if console.is_terminal:
+                _shown = Progress(
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TextColumn("{task.fields[unit]}"),
+                    _Rate(),
+                    TimeRemainingColumn(),
+                    console=console,
+                )
+                _shown.start()
+                owner = True
+        bar = Bar(_shown, description, total, unit)
+    try:
+        yield bar
+    finally:
+        with _lock:
+            bar._close()
+            if owner and _shown is not None:
+                _shown.stop()
+                _shown = None

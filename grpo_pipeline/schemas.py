@@ -12,8 +12,10 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 """Raised when a table changes in a way that a reader must know of."""
 
-TOKENS = pa.list_(pa.int32())
-FLOATS = pa.list_(pa.float32())
+# Elements are not null, but for step labels, where a null element is an unlabelled step.
+TOKENS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+FLOATS = pa.list_(pa.field("element", pa.float32(), nullable=False))
+LABELS = pa.list_(pa.field("element", pa.float32()))
 
 VERDICTS = ("correct", "wrong", "no_answer", "timeout")
 FINISH_REASONS = ("stop", "length")
@@ -197,8 +199,8 @@ _ALL = [
             ("split", _STRING, "train or eval, as the problem's"),
             ("input_ids", TOKENS, "prompt and response tokens"),
             ("step_positions", TOKENS, "index into input_ids of each step's last token"),
-            ("soft", FLOATS, "soft label of each step; a null element is an unlabelled step"),
-            ("hard", FLOATS, "hard label of each step, 0 or 1; a null element is an unlabelled step"),
+            ("soft", LABELS, "soft label of each step; a null element is an unlabelled step"),
+            ("hard", LABELS, "hard label of each step, 0 or 1; a null element is an unlabelled step"),
             ("is_replay", _BOOL, "whether the row was drawn from an earlier round"),
         ],
     ),

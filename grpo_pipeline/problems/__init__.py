@@ -1,1 +1,1 @@
-"""Problems: where they come from, what identifies one, and how one is shown to a model."""
+"""Problems: readers, the synthetic generator with its exact oracle, split and decontamination."""

@@ -116,7 +116,7 @@ def _draw_problem(rng: random.Random, n_steps: int) -> dict[str, str]:
     lines: list[str] = []
     operations: list[dict[str, Any]] = []
     for _ in range(n_steps):
-        wording, operand = _draw_operation(rng, value)
+        wording, operand = draw_operation(rng, value)
         result = apply(wording.operator, value, operand)
         sentences.append(_tell(rng, wording, operand, person))
         lines.append(f"{value} {wording.operator} {operand} = {result}")
@@ -133,7 +133,7 @@ def _draw_problem(rng: random.Random, n_steps: int) -> dict[str, str]:
     }
 
 
-def _draw_operation(rng: random.Random, value: int) -> tuple[Wording, int]:
+def draw_operation(rng: random.Random, value: int) -> tuple[Wording, int]:
     """A wording and an operand that keep the value whole and within its range.
 
     Drawn until it fits, which ends: every value in the range can at least grow or shrink by 2.
