@@ -5,7 +5,8 @@ An engine never sees a data frame and never re-tokenises: what was sampled is wh
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -85,13 +86,26 @@ class Engine(Protocol):
         The same request with the same sampling gives the same samples, whatever else is in the batch, as
         far as the arithmetic of the model's kernels allows.
 
+        A request without seeds gives an empty list, and `on_result` for it; no requests give no results.
+
         Raises:
-            PromptTooLongError: Where a prompt leaves no room for one token; nothing is cut.
+            PromptTooLongError: Where a prompt leaves no room for one token; nothing is cut, nothing sampled.
+            ValueError: For an empty prompt or an empty stop string.
         """
         ...
 
     def close(self) -> None:
-        """Free the model and end every process that the engine started."""
+        """Free the model and end every process that the engine started. Twice does no harm."""
+        ...
+
+    def __enter__(self) -> Self:
+        """An engine is a context manager that closes itself."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
         ...
 
 
@@ -104,6 +118,12 @@ class TokenizerLike(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...  # noqa: D102
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = ...) -> str: ...  # noqa: D102
+
+    def batch_decode(  # noqa: D102
+        self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool = ...
+    ) -> list[str]: ...
+
+    def __len__(self) -> int: ...
 
 
 class PromptTooLongError(ValueError):

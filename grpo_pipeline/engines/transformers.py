@@ -1,0 +1,120 @@
+"""The transformers engine: the embedded default, on CPU or GPU, over a model that a trainer may share."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, cast
+
+import torch
+
+from grpo_pipeline.config import EngineConfig, ModelConfig
+from grpo_pipeline.engines.outputs import Outputs, check_prompts
+from grpo_pipeline.engines.plain import decode_plain
+from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingParams, TokenizerLike
+from grpo_pipeline.engines.stopping import StopRules
+from grpo_pipeline.models.loading import load_policy, load_tokenizer
+
+
+class TransformersEngine:
+    """An engine over a live transformers model (see `protocol.Engine`).
+
+    The module is shared, never copied: a trainer updates its weights in place and says so with
+    `set_version`. Dropout is off while generating, and the module's training flags come back after.
+
+    Args:
+        model: A causal language model on its device.
+        tokenizer: Its tokenizer.
+        model_id: Content id of the weights.
+        config: `decode` chooses the fast or the plain loop; `max_batch` bounds the rows at once.
+    """
+
+    def __init__(self, model: Any, tokenizer: TokenizerLike, model_id: str, config: EngineConfig) -> None:
+        self.model = model
+        self.model_id = model_id
+        self.max_model_len = _context_limit(model, config)
+        self._tokenizer = tokenizer
+        self._config = config
+        self._eos_ids = eos_token_ids(model, tokenizer)
+
+    @classmethod
+    def load(cls, folder: Path, model_config: ModelConfig, engine_config: EngineConfig, model_id: str = "") -> Self:
+        """Load a model folder with its tokenizer.
+
+        Raises:
+            UserError: Where something is missing in the folder, or the device is not there.
+        """
+        trust = model_config.trust_remote_code
+        model = load_policy(folder, dtype=model_config.dtype, device=model_config.device, trust_remote_code=trust)
+        tokenizer = cast(TokenizerLike, load_tokenizer(folder, trust_remote_code=trust))
+        return cls(model, tokenizer, model_id or str(folder), engine_config)
+
+    @property
+    def tokenizer(self) -> TokenizerLike:
+        """The model's tokenizer."""
+        return self._tokenizer
+
+    def set_version(self, model_id: str) -> None:
+        """Say that the shared module's weights are another version now."""
+        self.model_id = model_id
+
+    def generate(
+        self, requests: Sequence[Request], sampling: SamplingParams, on_result: OnResult | None = None
+    ) -> list[list[Sample]]:
+        """Sample every request (see `protocol.Engine.generate`)."""
+        check_prompts(requests, self.max_model_len)
+        rules = StopRules(self._tokenizer, self._eos_ids, sampling.stop)
+        outputs = Outputs(requests, rules, on_result)
+        with torch.inference_mode(), _evaluating(self.model):
+            decode_plain(
+                self.model,
+                requests,
+                sampling,
+                rules,
+                outputs,
+                max_model_len=self.max_model_len,
+                max_batch=self._config.max_batch,
+            )
+        return outputs.results()
+
+    def close(self) -> None:
+        """Let go of the model; memory is freed once nobody else holds it."""
+        self.model = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def eos_token_ids(model: Any, tokenizer: TokenizerLike) -> frozenset[int]:
+    """Every id that ends a response: of the generation config, the model config and the tokenizer."""
+    found: set[int] = set()
+    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
+        ids = getattr(holder, "eos_token_id", None)
+        if ids is not None:
+            found.update(ids if isinstance(ids, list | tuple) else [ids])
+    return frozenset(found)
+
+
+def _context_limit(model: Any, config: EngineConfig) -> int:
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    candidates = [value for value in (limit, config.max_model_len) if value is not None]
+    if not candidates:
+        raise ValueError("the model's config names no context length; set engine.max_model_len")
+    return min(candidates)
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Dropout off; afterwards every submodule has its own training flag again."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
