@@ -17,8 +17,9 @@ from grpo_pipeline.labelling.ledger import Ledger, PrefixKey, sampling_hash
 from grpo_pipeline.labelling.receipt import make_receipt
 from grpo_pipeline.labelling.schedules import SCHEDULES
 from grpo_pipeline.labelling.schedules.base import IMPLIED_GOOD, Decision, Schedule, Settings, Solution, outcome_of
-from grpo_pipeline.progress import Advance, progress_bar
-from grpo_pipeline.rollouts import Checker, frame_of, gold_answers, resolve_checker, sampling_params
+from grpo_pipeline.progress import Bar, progress
+from grpo_pipeline.rollouts import Checker, gold_answers, resolve_checker, sampling_params
+from grpo_pipeline.tables import from_rows
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,6 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     ledger: Ledger | None = None,
     checker: Checker | None = None,
     checker_version: str | None = None,
-    progress: bool = True,
 ) -> LabelResult:
     """Label every step of the given solutions.
 
@@ -86,7 +86,6 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
         ledger: Asked first, and given every new completion; None keeps one in memory for this call.
         checker: See `check_rollouts`.
         checker_version: See `check_rollouts`.
-        progress: Whether to show a progress bar (only ever on a terminal).
 
     Raises:
         UserError: Rollouts without a verdict or a problem, or a completer whose tokenizer is another.
@@ -102,12 +101,12 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     jobs = [builder.job(rows) for rows in _by_rollout(steps)]
     with (
         Ledger() if ledger is None else nullcontext(ledger) as kept,
-        progress_bar("completing prefixes", None, "completions", progress) as advance,
+        progress("completing prefixes", None, "completions") as bar,
     ):
         completer = Completer(
             engine, builder.sampling, seed=seed, ledger=kept, checker=checker, checker_version=version
         )
-        _run(jobs, completer, advance)
+        _run(jobs, completer, bar)
     prefixes = builder.prefixes
     label_rows = [row for job in jobs for row in _label_rows(job, settings.truncated)]
     asked = [prefix for prefix in prefixes.values() if prefix.n_asked]
@@ -130,10 +129,12 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     }
     return LabelResult(
         # One question with two gold answers is two prefixes with the same draws; a draw is one row.
-        completions=frame_of("completions", [row for prefix in asked for row in _completion_rows(prefix)]).unique(
+        completions=from_rows(
+            (row for prefix in asked for row in _completion_rows(prefix)), "completions"
+        ).unique(
             "completion_id", keep="first", maintain_order=True
         ),
-        step_labels=frame_of("step_labels", label_rows),
+        step_labels=from_rows(label_rows, "step_labels"),
         receipt=make_receipt(config.schedule, sums),
         counts={
             "rollouts": rollouts.height,
@@ -254,7 +255,7 @@ def _skip(solution: Solution) -> Schedule:
     return [IMPLIED_GOOD] * (solution.n_steps - 1) + [outcome_of(solution)]
 
 
-def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
+def _run(jobs: list[_Job], completer: Completer, bar: Bar) -> None:
     """Advance all schedules side by side; what they ask for together is one wave."""
     waiting = jobs
     while waiting:
@@ -271,7 +272,7 @@ def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
                 prefix = job.prefixes[step]
                 _, before = wanted.get(id(prefix), (prefix, 0))
                 wanted[id(prefix)] = (prefix, max(n, before))
-        completer.fill(wanted.values(), advance)
+        completer.fill(wanted.values(), bar)
         waiting = still
 
 

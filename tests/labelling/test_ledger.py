@@ -31,7 +31,7 @@ def label(world, ledger, seed=5, n=4, checker=check_many, version="v1", **config
     config = LabellingConfig(completions=n, max_tokens=60, **config)
     result = label_steps(
         *world.label_args(), engine, config, SAMPLING,
-        seed=seed, ledger=ledger, checker=checker, checker_version=version, progress=False,
+        seed=seed, ledger=ledger, checker=checker, checker_version=version,
     )  # fmt: skip
     return result, engine.calls
 
