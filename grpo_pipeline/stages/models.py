@@ -5,6 +5,7 @@ from collections.abc import Callable
 import polars as pl
 
 from grpo_pipeline.config import ModelConfig, RunConfig
+from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ArtifactRef, Build
 
@@ -28,7 +29,6 @@ def train_reward_model(
     start: ModelRef,
 ) -> ModelRef:
     """Train the reward model on `dataset`, from a policy (the first one) or the previous reward model."""
-    from grpo_pipeline.models.content import content_id
     from grpo_pipeline.training.reward_model import train_reward_model as train
 
     run = Run(config)
@@ -53,9 +53,11 @@ def train_reward_model(
                     training=config.training,
                     seed=run.seed("reward_model", round),
                     round=round,
+                    model=config.model,
+                    parents=[dataset.fingerprint],
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens, content_id=content_id(build.model_dir))
+                build.finish(counts=result.counts, tokens=result.counts["tokens"], content_id=result.model_id)
             found = build.ref
     assert found is not None
     return _model_ref(found)
@@ -73,7 +75,6 @@ def train_policy(
     Tables: `rollouts`, `checked`, `steps`, `advantages`, `metrics`, and `step_scores` where a reward model
     was used; one shard for each exploration step.
     """
-    from grpo_pipeline.models.content import content_id
     from grpo_pipeline.training.policy import train_policy as train
 
     run = Run(config)
@@ -93,6 +94,7 @@ def train_policy(
         with run.store.open_build(spec) as build:
             if build.ref is None:
                 train_split = problems.read("problems").filter(pl.col("split") == "train")
+                worked = train_split.filter(pl.col("gold_solution").is_not_null())
                 result = train(
                     model_dir=policy.folder,
                     out_dir=build.model_dir,
@@ -103,9 +105,16 @@ def train_policy(
                     seed=run.seed("policy", round),
                     policy_id=policy.model_id,
                     reward_model_dir=reward_model.folder if reward_model else None,
+                    demonstrations=worked,
+                    examples=few_shot_examples(train_split, config),
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens, content_id=content_id(build.model_dir))
+                build.finish(
+                    counts=result.counts,
+                    tokens=result.counts["sampled_tokens"],
+                    receipt={"stopped_early": result.stopped_early, "reward_hacking": result.reward_hacking},
+                    content_id=result.policy_id,
+                )
             found = build.ref
     assert found is not None
     return _model_ref(found)
