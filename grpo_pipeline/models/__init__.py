@@ -1,1 +1,1 @@
-"""Models on disk: loading, saving, reward heads, and the embedded tiny model's recipe."""
+"""Models: reward heads, loading and saving, and the recipe of the embedded model."""
