@@ -19,7 +19,12 @@ from grpo_pipeline.answers.verdicts import Check, Mode, NeedsWorker, Refused
 
 TIME_LIMIT = 2.0
 _WHOLE = re.compile(r"-?\d{1,18}")
-_GOLD_REASONS = {"empty": "gold_empty", "code": "gold_code", "over_limit": "gold_over_limit", "undefined": "gold_undefined"}
+_GOLD_REASONS = {
+    "empty": "gold_empty",
+    "code": "gold_code",
+    "over_limit": "gold_over_limit",
+    "undefined": "gold_undefined",
+}
 
 
 def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = TIME_LIMIT) -> Check:
@@ -107,7 +112,9 @@ def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
         NeedsWorker: unless `heavy`, where the comparison has to go on in a worker process.
     """
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(span):
-        return Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
+        return (
+            Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
+        )
     if looks_like_code(span[:20_000]):
         return Check("no_answer", span[:200], "code")
     if gold.strip() == span.strip():
@@ -128,7 +135,9 @@ def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
     if said.refused:
         return Check("no_answer", span, said.refused)
     if meant.refused:
-        return Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        return (
+            Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        )
     return _compare_readings(meant, said, span, heavy=heavy)
 
 
@@ -178,4 +187,3 @@ def _has_word(words: str) -> bool:
 
 def _is_words(said: Reading) -> bool:
     return bool(said.nodes) and isinstance(said.nodes[0], n.Words)
-

@@ -81,7 +81,7 @@ class Parser(StructureParser):
                 self.next()
 
     def relation(self) -> n.Node:
-        """a = b, a < b <= c, x in S."""
+        """A = b, a < b <= c, x in S."""
         operands = [self.ratio()]
         ops: list[str] = []
         while self.peek().kind == "op" and self.peek().value in RELATIONS:
@@ -92,7 +92,7 @@ class Parser(StructureParser):
         return n.Relation(tuple(operands), tuple(ops)) if ops else operands[0]
 
     def ratio(self) -> n.Node:
-        """a : b : c."""
+        """A : b : c."""
         parts = [self.set_expression()]
         while self.peek().kind == "op" and self.peek().value == ":" and not self.in_builder:
             self.next()

@@ -13,15 +13,14 @@ from grpo_pipeline.answers.verdicts import MAX_ANSWER_CHARS, Refused
 
 TEXT_OPEN, TEXT_CLOSE, NEW_ROW = "\ue000", "\ue001", "\ue002"
 
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma "
-    "tau upsilon phi chi psi omega"
-).split()
+_GREEK_LETTERS = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma
+    sigma tau upsilon phi chi psi omega"""
+_GREEK = _GREEK_LETTERS.split()
 _SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n", strict=True))
 _CHARACTERS: dict[str, str] = {
     **{chr(0x3B1 + k): f"\\{name} " for k, name in enumerate(_GREEK)},
-    **{chr(0x391 + k + (k > 16)): f"\\{name.capitalize()} " for k, name in enumerate(_GREEK) if name != "varsigma"},
+    **{chr(0x391 + k): f"\\{name.capitalize()} " for k, name in enumerate(_GREEK) if name != "varsigma"},
     **dict.fromkeys("−–—‐‑‒―﹣－", "-"),
     "ϕ": "\\phi ", "ϵ": "\\epsilon ", "ϑ": "\\theta ", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ",
     "∙": "\\cdot ", "•": "\\cdot ", "÷": "/", "⁄": "/", "∕": "/", "∞": "\\infty ", "≤": "\\le ", "⩽": "\\le ",
@@ -57,7 +56,9 @@ _SPACING = re.compile(
     r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|\\(?:hspace|vspace|phantom|label|tag)"
     r"\*?\s*\{[^{}]*\}|(?<!\\)~"
 )
-_DIGIT_COMMAS = re.compile(r"(?<![\d.,\w(\[])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)|(?<=[(\[])(\d{1,3}(?:,\d{3})+)(?=[ \d.+*/^-]*[^\d)\],. ])")
+_DIGIT_COMMAS = re.compile(
+    r"(?<![\d.,\w(\[])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)|(?<=[(\[])(\d{1,3}(?:,\d{3})+)(?=[ \d.+*/^-]*[^\d)\],. ])"
+)
 _DIGIT_SPACES = re.compile(r"(?<![\d.,/^_\w] )(?<![\d.,/^_\w])\d{1,3}(?: \d{3})+(?![\d/])(?! *[\\/])")
 _SPACE = re.compile(r"\s+")
 _SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
@@ -137,7 +138,12 @@ def tidy(text: str) -> str:
 def _strip_wrapping(text: str) -> str:
     for mark in ("***", "**", "```", "`", '"', "''", "__", "*", "_"):
         size = len(mark)
-        if len(text) > 2 * size and text.startswith(mark) and text.endswith(mark) and mark not in text[size:-size]:
+        if (
+            len(text) > 2 * size
+            and text.startswith(mark)
+            and text.endswith(mark)
+            and mark not in text[size:-size]
+        ):
             text = text[size:-size].strip()
     if text.startswith("**"):
         text = text.replace("**", " ", 2)
@@ -174,7 +180,11 @@ def _mark_text(match: re.Match[str]) -> str:
     inner = match[1]
     if not re.search(r"[A-Za-z]{2}", inner.replace("\\", " \\ ")):
         before = match.string[: match.start()].rstrip(" ~")
-        if re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner) and before.endswith(tuple("0123456789}")) and before[-2:-1] != "_":
+        if (
+            re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner)
+            and before.endswith(tuple("0123456789}"))
+            and before[-2:-1] != "_"
+        ):
             return _marked(inner)
         return f" {inner} "
     return _marked(inner)

@@ -29,7 +29,9 @@ class Worker:
     """One child process and its two pipes. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(part for part in (str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")) if part)
+        path = os.pathsep.join(
+            part for part in (str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")) if part
+        )
         # -P keeps the working directory off sys.path: a stray sympy.py beside a user's script is not imported.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, str(os.getpid())],
@@ -171,7 +173,7 @@ def shared_pool() -> Pool:
 
 def _forget_after_fork() -> None:
     """A forked child must not talk to its parent's workers; it starts its own."""
-    global _shared, _shared_lock  # noqa: PLW0603
+    global _shared, _shared_lock
     _shared, _shared_lock = None, threading.Lock()
 
 
