@@ -59,9 +59,9 @@ def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = 
 
 
 def is_correct(gold: str, text: str, mode: Mode = "solution") -> bool:
-    """Whether the verdict is "correct".
+    r"""Whether the verdict is "correct".
 
-    >>> is_correct("\\\\frac{1}{2}", "0.5", "answer")
+    >>> is_correct("\\frac{1}{2}", "0.5", "answer")
     True
     """
     return check(gold, text, mode).verdict == "correct"
@@ -100,12 +100,13 @@ def _gold_problem(gold: str) -> str | None:
 def _is_quotable(reading: Reading) -> bool:
     """A gold beyond the grammar is still of use word for word if it is well formed and says something."""
     key = reading.key
-    return bool(re.search(r"[A-Za-z0-9]", key)) and key.count("{") == key.count("}") and reading.words not in (
+    balanced = key.count("{") == key.count("}")
+    return balanced and bool(re.search(r"[A-Za-z0-9]", key)) and reading.words not in (
         "nan", "none", "null", "n/a", "na", "unknown", "idk",
     )  # fmt: skip
 
 
-def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
+def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:  # noqa: C901, PLR0911 - the order of the rules, top to bottom
     """Compare a usable gold answer with an answer span.
 
     Raises:

@@ -32,7 +32,7 @@ class Comparer:
     def __init__(self, *, heavy: bool = False) -> None:
         self.heavy = heavy
 
-    def same(self, gold: n.Node, answer: n.Node) -> bool:
+    def same(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Whether the answer means what the gold means.
 
         Raises:
@@ -98,7 +98,7 @@ class Comparer:
             return False
         return proportional(difference(gold), difference(answer), heavy=self.heavy)
 
-    def same_real_sets(self, gold: n.Node, answer: n.Node) -> bool:
+    def same_real_sets(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Inequalities, intervals and set operations as sets of reals; else the same relations."""
         left, right = to_set(as_set(gold), heavy=self.heavy), to_set(as_set(answer), heavy=self.heavy)
         if left is not None and right is not None:
@@ -153,7 +153,7 @@ class Comparer:
 
     # -- notations -------------------------------------------------------------------------------------
 
-    def same_notations(self, gold: n.Node, answer: n.Node) -> bool:
+    def same_notations(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Times, ratios and numbers in a base."""
         match gold, answer:
             case n.Time(seconds=a), n.Time(seconds=b):

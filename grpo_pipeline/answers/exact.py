@@ -12,7 +12,7 @@ MAX_TERMS = 2_000
 Values = Mapping[str, Fraction]
 
 
-def exact_value(node: n.Node, values: Values | None = None) -> Fraction | None:
+def exact_value(node: n.Node, values: Values | None = None) -> Fraction | None:  # noqa: C901, PLR0911 - one case a kind
     """The value as a fraction, None where it is not rational by these rules.
 
     Raises:
@@ -120,7 +120,7 @@ def _integer_root(value: int, index: int) -> int | None:
     return root if root**index == value else None
 
 
-def _call(name: str, args: tuple[n.Node, ...], values: Values) -> Fraction | None:
+def _call(name: str, args: tuple[n.Node, ...], values: Values) -> Fraction | None:  # noqa: C901, PLR0912 - one case a kind
     if name.startswith("opaque:") or name in ("pm", "mp", "apply", "det"):
         return None
     numbers = [exact_value(arg, values) for arg in args]

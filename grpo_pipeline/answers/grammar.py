@@ -186,7 +186,7 @@ class Parser(StructureParser):
         raise Refused("unreadable", "numbers beside each other")
 
     def juxtapose(self, node: n.Node) -> n.Node:
-        """2x is a product; 2\\frac{1}{2} with whole numbers is a sum."""
+        r"""2x is a product; 2\frac{1}{2} with whole numbers is a sum."""
         is_fraction = self.peek().kind == "cmd" and self.peek().value == "frac"
         factor = self.factor()
         mark = factor.name if isinstance(factor, n.Call) and factor.name in ("deg", "percent") else None

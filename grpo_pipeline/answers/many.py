@@ -25,7 +25,7 @@ def check_many(
         golds: gold answers, one a text.
         texts: solutions or answers.
         mode: one mode for all, or one a text.
-        workers: worker processes for the comparisons that need sympy; default: as many as there are cores, at most 4.
+        workers: worker processes for comparisons that need sympy; default: one a core, at most 4.
         progress: show a progress bar on stderr.
         time_limit: seconds for one comparison that needs a worker.
 

@@ -30,7 +30,7 @@ class OperatorParser(Cursor):
         return self.primary()
 
     def root(self) -> n.Node:
-        """\\sqrt[index]{radicand}; \\sqrt12 is read as the root of 12."""
+        r"""\sqrt[index]{radicand}; \sqrt12 is read as the root of 12."""
         index: n.Node = n.Number(Fraction(2))
         if self.peek().value == "[" and self.peek().kind == "open":
             self.next()
@@ -41,7 +41,7 @@ class OperatorParser(Cursor):
         return n.Call("root", (radicand, index))
 
     def big_operator(self, kind: str) -> n.Node:
-        """\\sum_{k=1}^{n} body, and the same for \\prod and \\int."""
+        r"""\sum_{k=1}^{n} body, and the same for \prod and \int."""
         variable, low, high = "", None, None
         while self.peek().kind == "op" and self.peek().value in ("_", "^"):
             if self.next().value == "^":
@@ -68,7 +68,7 @@ class OperatorParser(Cursor):
         return n.BigOp(kind, variable, low, high, body)
 
     def limit(self) -> n.Node:
-        """\\lim_{x \\to a} body."""
+        r"""\lim_{x \to a} body."""
         self.expect("_")
         self.expect("{")
         variable = self.next().value

@@ -11,7 +11,7 @@ from grpo_pipeline.answers import nodes as n
 MAX_DEGREE = 30
 
 
-def polynomial(node: n.Node, variable: str) -> list[Fraction] | None:
+def polynomial(node: n.Node, variable: str) -> list[Fraction] | None:  # noqa: PLR0911 - one case a kind
     """Coefficients of a node as a polynomial in `variable`, None if it is none of low degree."""
     match node:
         case n.Number(value=value):

@@ -55,11 +55,12 @@ _CHOICE_GOES_ON = re.compile(r"(?:,|/|&|and\b|or\b|\+|-|\*|=|<|>|\\|\^|\()", re.
 _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("all real numbers", "all reals", "real numbers", "all real", "any real number", "every real number",
-         "all real values", "set of all real numbers", "set of real numbers", "x is any real number", "reals"),
+         "all real values", "set of all real numbers", "set of real numbers", "reals"),
         n.NamedSet("R"),
     ),
     **dict.fromkeys(
-        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "there are no solutions",
+        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+         "there are no solutions",
          "there is no solution", "no such"),
         n.NamedSet("empty"),
     ),
@@ -67,14 +68,14 @@ _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("negative infinity", "minus infinity"), n.Mul((n.Number(Fraction(-1)), n.Constant("inf")))
     ),
-    **dict.fromkeys(("does not exist", "dne", "doesnt exist", "undefined", "not defined"), n.Words("does not exist")),
+    **dict.fromkeys(("does not exist", "dne", "undefined", "not defined"), n.Words("does not exist")),
 }  # fmt: skip
 _NO_VALUE = frozenset({"nan", "none", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
 _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 
 @lru_cache(maxsize=8192)
-def read(span: str) -> Reading:
+def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
     """Read an answer string. It never raises: what it refuses, it says in `refused`."""
     if not span or span.isspace():
         return Reading("", "", (), "empty")
@@ -231,7 +232,7 @@ def choice_of(span: str) -> str | None:
 
 
 def is_bare_choice(span: str) -> bool:
-    """Whether a gold answer is one choice letter, with or without what stands behind it: C, (E), (D) Alina."""
+    """Whether a gold answer is one choice letter, whatever stands behind it: C, (E), (D) Alina."""
     plain = span.strip()
     return len(plain) < 200 and (
         re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain)

@@ -112,7 +112,7 @@ def same_sets(left: RealSet, right: RealSet) -> bool:
     )
 
 
-def to_set(node: n.Node, *, heavy: bool) -> RealSet | None:
+def to_set(node: n.Node, *, heavy: bool) -> RealSet | None:  # noqa: C901, PLR0911 - one case a kind
     """The set of reals that a node describes, None if it describes none."""
     match node:
         case n.NamedSet(name="R"):

@@ -19,7 +19,7 @@ _LONG_NAMES = {f"arc{name}": inverse for name, inverse in _INVERSES.items()} | {
 class StructureParser(OperatorParser):
     """Everything that starts with one telling token."""
 
-    def primary(self) -> n.Node:
+    def primary(self) -> n.Node:  # noqa: PLR0911 - one case a kind
         """The smallest complete part."""
         token = self.next()
         if token.kind == "num":
@@ -72,7 +72,7 @@ class StructureParser(OperatorParser):
         return n.Symbol(name)
 
     def applied(self, name: str) -> n.Node | None:
-        """f(...) is an unknown function; P(x), Phi(x, y) may be a name or a product, and is kept as "apply"."""
+        """f(...) is an unknown function; P(x), Phi(x, y) may be a name or a product: "apply"."""
         start = self.position
         self.next()
         inner = self.bracket("(")
@@ -156,8 +156,8 @@ class StructureParser(OperatorParser):
                 node = n.Mul((node, self.factor()))
             return (node,)
 
-    def command(self, name: str) -> n.Node:
-        """\\frac, \\sqrt, \\binom, big operators, environments."""
+    def command(self, name: str) -> n.Node:  # noqa: PLR0911 - one case a kind
+        r"""\frac, \sqrt, \binom, big operators, environments."""
         with self.deeper():
             if name == "frac":
                 return n.Div(self.argument(), self.argument())

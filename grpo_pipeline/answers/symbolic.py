@@ -14,7 +14,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def to_sympy(node: n.Node) -> Any:
+def to_sympy(node: n.Node) -> Any:  # noqa: C901, PLR0911 - one case a kind
     """A sympy expression built node by node; no text is ever given to sympy."""
     import sympy
 

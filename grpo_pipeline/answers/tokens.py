@@ -45,33 +45,39 @@ _MASTER = re.compile(
 
 _OPERATORS = {
     "cdot": "*", "times": "*", "ast": "*", "star": "*", "div": "/", "pm": "pm", "mp": "mp", "cup": "cup",
-    "cap": "cap", "setminus": "minus", "backslash": "minus", "in": "in", "isin": "in", "le": "<=", "leq": "<=", "leqslant": "<=",
+    "cap": "cap", "setminus": "minus", "backslash": "minus", "in": "in", "isin": "in", "le": "<=",
+    "leq": "<=", "leqslant": "<=",
     "ge": ">=", "geq": ">=", "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~",
-    "simeq": "~", "cong": "~", "sim": "~", "doteq": "~", "equiv": "=", "colon": ":", "bmod": "mod", "mod": "mod",
-    "to": "->", "rightarrow": "->", "prime": "'", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|", "|": "|", "bigcup": "cup",
-    "ldotp": ".", "over": "/", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and", "vee": "or",
+    "simeq": "~", "cong": "~", "sim": "~", "doteq": "~", "equiv": "=", "colon": ":", "bmod": "mod",
+    "mod": "mod",
+    "to": "->", "rightarrow": "->", "prime": "'", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|",
+    "|": "|", "bigcup": "cup",
+    "ldotp": ".", "over": "/", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and",
+    "vee": "or",
 }  # fmt: skip
 _BRACKETS = {
     "{": ("open", "{set"), "}": ("close", "set}"), "lbrace": ("open", "{set"), "rbrace": ("close", "set}"),
-    "langle": ("open", "<"), "rangle": ("close", ">"), "lfloor": ("open", "floor"), "rfloor": ("close", "floor"),
+    "langle": ("open", "<"), "rangle": ("close", ">"), "lfloor": ("open", "floor"),
+    "rfloor": ("close", "floor"),
     "lceil": ("open", "ceil"), "rceil": ("close", "ceil"), "lbrack": ("open", "["), "rbrack": ("close", "]"),
 }  # fmt: skip
 _GREEK = words(
-    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho
-    varrho sigma varsigma tau upsilon phi varphi chi psi omega Alpha Beta Gamma Delta Theta Lambda Xi Pi Sigma
-    Upsilon Phi Psi Omega hbar ell Re Im nabla partial angle triangle odot oplus otimes circ perp parallel
-    dagger square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath"""
+    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron
+    rho varrho sigma varsigma tau upsilon phi varphi chi psi omega Alpha Beta Gamma Delta Theta Lambda
+    Xi Pi Sigma Upsilon Phi Psi Omega hbar ell Re Im nabla partial angle triangle odot oplus otimes circ
+    perp parallel dagger square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph
+    imath jmath"""
 )
 _STRUCTURES = words(
-    """frac sqrt binom dbinom tbinom sum prod int lim begin end mathbb overline bar dot pmod substack iint oint
-    Rightarrow implies iff Longrightarrow stackrel overset overrightarrow widehat tilde widetilde
+    """frac sqrt binom dbinom tbinom sum prod int lim begin end mathbb overline bar dot pmod substack iint
+    oint Rightarrow implies iff Longrightarrow stackrel overset overrightarrow widehat tilde widetilde
     not"""
 )
 _DOTS = frozenset({"cdots", "ldots", "dots", "dotsc", "dotsb", "dotsm", "vdots", "ddots"})
 _OP_SPELLINGS = {"**": "^", "==": "=", "=<": "<=", "<>": "!=", "=>": "->", NEW_ROW: "\\\\"}
 _GREEK_WORDS = _GREEK - words(
-    """square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath nabla partial angle
-    triangle odot oplus otimes circ perp parallel dagger hbar ell Re Im"""
+    """square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath nabla partial
+    angle triangle odot oplus otimes circ perp parallel dagger hbar ell Re Im"""
 )
 _CONNECTIVES = {"and": "and", "or": "or", "to": ":", "AND": "and", "OR": "or", "in": "in"}
 
@@ -146,7 +152,7 @@ def _command(name: str, gap: bool) -> Token:
 
 
 def _text(inner: str, gap: bool) -> list[Token]:
-    """What \\text held: a connective, a percent or degree word, a function name, else words."""
+    r"""What \text held: a connective, a percent or degree word, a function name, else words."""
     words = inner.replace(",", " , ").split()
     tokens: list[Token] = []
     for word in words:
@@ -175,8 +181,8 @@ def _word(plain: str, word: str, gap: bool) -> Token:
     return Token("word", word, gap)
 
 
-def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token]:
-    """A run of letters outside \\text: a name of something, a word, or a product of one-letter symbols."""
+def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token]:  # noqa: C901, PLR0911 - the order of the rules, top to bottom
+    r"""A run of letters outside \text: a name of something, a word, or a product of one-letter symbols."""
     if len(value) == 1:
         return [Token("const", value, gap) if value in "ei" else Token("sym", value, gap)]
     if value in _CONNECTIVES:
