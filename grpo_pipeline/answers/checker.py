@@ -19,7 +19,12 @@ from grpo_pipeline.answers.verdicts import Check, Mode, NeedsWorker, Refused
 
 TIME_LIMIT = 2.0
 _WHOLE = re.compile(r"-?\d{1,18}")
-_GOLD_REASONS = {"empty": "gold_empty", "code": "gold_code", "over_limit": "gold_over_limit", "undefined": "gold_undefined"}
+_GOLD_REASONS = {
+    "empty": "gold_empty",
+    "code": "gold_code",
+    "over_limit": "gold_over_limit",
+    "undefined": "gold_undefined",
+}
 
 
 def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = TIME_LIMIT) -> Check:
@@ -54,9 +59,9 @@ def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = 
 
 
 def is_correct(gold: str, text: str, mode: Mode = "solution") -> bool:
-    """Whether the verdict is "correct".
+    r"""Whether the verdict is "correct".
 
-    >>> is_correct("\\\\frac{1}{2}", "0.5", "answer")
+    >>> is_correct("\\frac{1}{2}", "0.5", "answer")
     True
     """
     return check(gold, text, mode).verdict == "correct"
@@ -95,19 +100,22 @@ def _gold_problem(gold: str) -> str | None:
 def _is_quotable(reading: Reading) -> bool:
     """A gold beyond the grammar is still of use word for word if it is well formed and says something."""
     key = reading.key
-    return bool(re.search(r"[A-Za-z0-9]", key)) and key.count("{") == key.count("}") and reading.words not in (
+    balanced = key.count("{") == key.count("}")
+    return balanced and bool(re.search(r"[A-Za-z0-9]", key)) and reading.words not in (
         "nan", "none", "null", "n/a", "na", "unknown", "idk",
     )  # fmt: skip
 
 
-def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
+def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:  # noqa: C901, PLR0911 - the order of the rules, top to bottom
     """Compare a usable gold answer with an answer span.
 
     Raises:
         NeedsWorker: unless `heavy`, where the comparison has to go on in a worker process.
     """
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(span):
-        return Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
+        return (
+            Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
+        )
     if looks_like_code(span[:20_000]):
         return Check("no_answer", span[:200], "code")
     if gold.strip() == span.strip():
@@ -128,7 +136,9 @@ def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
     if said.refused:
         return Check("no_answer", span, said.refused)
     if meant.refused:
-        return Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        return (
+            Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        )
     return _compare_readings(meant, said, span, heavy=heavy)
 
 
@@ -178,4 +188,3 @@ def _has_word(words: str) -> bool:
 
 def _is_words(said: Reading) -> bool:
     return bool(said.nodes) and isinstance(said.nodes[0], n.Words)
-

@@ -41,7 +41,9 @@ class Reading:
 _TIME = re.compile(
     r"(\d{1,2})(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\s*\.?\s*m\s*\.?)?(?:\s*(?:o'clock))?", re.IGNORECASE
 )
-_BASE = re.compile(r"\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE)
+_BASE = re.compile(
+    r"\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
+)
 _BASE_WORDS = re.compile(r"([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
 _CHOICE_ONLY = re.compile(r"\(?([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 _CHOICE = re.compile(
@@ -53,11 +55,12 @@ _CHOICE_GOES_ON = re.compile(r"(?:,|/|&|and\b|or\b|\+|-|\*|=|<|>|\\|\^|\()", re.
 _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("all real numbers", "all reals", "real numbers", "all real", "any real number", "every real number",
-         "all real values", "set of all real numbers", "set of real numbers", "x is any real number", "reals"),
+         "all real values", "set of all real numbers", "set of real numbers", "reals"),
         n.NamedSet("R"),
     ),
     **dict.fromkeys(
-        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "there are no solutions",
+        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+         "there are no solutions",
          "there is no solution", "no such"),
         n.NamedSet("empty"),
     ),
@@ -65,14 +68,14 @@ _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("negative infinity", "minus infinity"), n.Mul((n.Number(Fraction(-1)), n.Constant("inf")))
     ),
-    **dict.fromkeys(("does not exist", "dne", "doesnt exist", "undefined", "not defined"), n.Words("does not exist")),
+    **dict.fromkeys(("does not exist", "dne", "undefined", "not defined"), n.Words("does not exist")),
 }  # fmt: skip
 _NO_VALUE = frozenset({"nan", "none", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
 _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 
 @lru_cache(maxsize=8192)
-def read(span: str) -> Reading:
+def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
     """Read an answer string. It never raises: what it refuses, it says in `refused`."""
     if not span or span.isspace():
         return Reading("", "", (), "empty")
@@ -91,7 +94,11 @@ def read(span: str) -> Reading:
             nodes.append(_node(text))
         return Reading(compact(joined), words, tuple(nodes), "")
     except Refused as refused:
-        key = compact(join_thousands(text)) if refused.reason != "over_limit" or len(span) < 4_000 else span.strip()
+        key = (
+            compact(join_thousands(text))
+            if refused.reason != "over_limit" or len(span) < 4_000
+            else span.strip()
+        )
         return Reading(key, fold_words(text) if len(key) < 4_000 else "", (), refused.reason)
     except RecursionError:
         return Reading(span.strip(), "", (), "over_limit")
@@ -121,7 +128,7 @@ def _special(plain: str) -> n.Node | None:
         based = _read_base(plain)
         if based is not None:
             return based
-    if plain[:1].isalpha() and " " not in plain.strip() or plain[:1].isalpha() and len(plain) < 80:
+    if (plain[:1].isalpha() and " " not in plain.strip()) or (plain[:1].isalpha() and len(plain) < 80):
         value = number_in_words(plain)
         if value is not None:
             return n.Number(Fraction(value))
@@ -165,15 +172,21 @@ def _strip_fillers(tokens: list[Token]) -> list[Token]:
     """Drop words and marks in front that say nothing about the value."""
     start = 0
     first = next((k for k, token in enumerate(tokens) if token.kind not in ("word", "sym")), 0)
-    if 0 < first <= 6 and tokens[first].value == "=" and any(token.kind == "word" for token in tokens[:first]):
+    if (
+        0 < first <= 6
+        and tokens[first].value == "="
+        and any(token.kind == "word" for token in tokens[:first])
+    ):
         return tokens[first + 1 :]  # "Area = 12"
     if any(token.kind not in ("word", "end") for token in tokens):
         while tokens[start].kind in ("word", "op"):
             token = tokens[start]
             folded = token.value.casefold().strip(":.")
-            if token.kind == "word" and (folded in FILLERS or token.value in UNITS):
-                start += 1
-            elif token.kind == "op" and token.value in ("=", "~", ":", "->") and tokens[start + 1].kind != "end":
+            if (token.kind == "word" and (folded in FILLERS or token.value in UNITS)) or (
+                token.kind == "op"
+                and token.value in ("=", "~", ":", "->")
+                and tokens[start + 1].kind != "end"
+            ):
                 start += 1
             else:
                 break
@@ -188,7 +201,13 @@ def _is_prose(plain: str, tokens: list[Token]) -> bool:
     if words and tokens[0].kind in ("word", "sym", "const"):
         return True
     bare = _LATEX_LEFT.sub("", plain)
-    return len(tokens) > 2 and bare.isalpha() and len(bare) >= 3 and _vowel(bare) and (bare.islower() or bare.istitle())
+    return (
+        len(tokens) > 2
+        and bare.isalpha()
+        and len(bare) >= 3
+        and _vowel(bare)
+        and (bare.islower() or bare.istitle())
+    )
 
 
 def _vowel(text: str) -> bool:
@@ -213,9 +232,11 @@ def choice_of(span: str) -> str | None:
 
 
 def is_bare_choice(span: str) -> bool:
-    """Whether a gold answer is one choice letter, with or without what stands behind it: C, (E), (D) Alina."""
+    """Whether a gold answer is one choice letter, whatever stands behind it: C, (E), (D) Alina."""
     plain = span.strip()
     return len(plain) < 200 and (
-        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain) is not None
-        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain) is not None
+        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain)
+        is not None
+        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain)
+        is not None
     )
