@@ -264,14 +264,24 @@ class PpoConfig(Section):
     gamma: Fraction = Field(1.0, description="Discount.")
     lam: Fraction = Field(0.95, description="GAE's lambda.")
     kl_coef: NonNegativeFloat = Field(0.04, description="eta: weight of the per-token KL in the reward.")
-    kl_target: PositiveFloat | None = Field(None, description="Target KL of the adaptive coefficient; null is fixed.")
+    kl_target: PositiveFloat | None = Field(
+        None, description="Target of the KL summed over a response (nats), for the adaptive coefficient; null is fixed."
+    )
     kl_horizon: PositiveInt = Field(10_000, description="Horizon of the adaptive coefficient, in rollouts.")
     value_weight: PositiveFloat = Field(0.5, description="Weight of the critic's loss.")
     critic_lr: PositiveFloat = Field(1e-5, description="Learning rate of the critic.")
     critic_warmup: NonNegativeInt = Field(0, description="Exploration steps that train the critic alone.")
-    normalise_rewards: bool = Field(True, description="Divide rewards by their running standard deviation.")
+    normalise_rewards: bool = Field(
+        True, description="Subtract the rewards' running mean and divide by their running standard deviation."
+    )
     reward_clip: PositiveFloat | None = Field(5.0, description="Clip of the normalised reward; null for none.")
     ptx_weight: NonNegativeFloat = Field(0.0, description="lambda_ptx: weight of the demonstrations' likelihood.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kl_target is not None and self.kl_coef == 0:
+            raise ValueError("kl_target needs kl_coef > 0: the adaptive coefficient is multiplied up from it")
+        return self
 
 
 class DpoConfig(Section):

@@ -32,7 +32,7 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
         if artifact is None:
             return ref
-        if artifact.was_cached:
+        if artifact.cached:
             return Completed(name="Cached", message=f"{artifact.path} was there", data=ref)
         _publish(artifact)
         return ref
@@ -66,7 +66,7 @@ def _publish(artifact: ArtifactRef) -> None:
         key=f"{artifact.stage}-round-{artifact.round}".replace("_", "-"),
         description=f"{artifact.stage}, round {artifact.round}",
         markdown=(
-            f"`{artifact.path}` in {manifest.seconds:.1f} s\n\n| table | rows |\n|---|---|\n{rows}\n\n"
+            f"`{artifact.path}` in {manifest.timings.seconds:.1f} s\n\n| table | rows |\n|---|---|\n{rows}\n\n"
             + (f"| count | |\n|---|---|\n{counts}\n" if counts else "")
         ),
     )

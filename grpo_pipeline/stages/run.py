@@ -39,7 +39,7 @@ class Run:
 
     def scratch(self, name: str) -> Path:
         """A local folder beside the artifacts, for what outlives a stage but is no artifact (the ledger)."""
-        return self.store.local_folder(name)
+        return self.store.files.scratch() / name
 
     def spec(
         self,

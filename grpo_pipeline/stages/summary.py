@@ -20,7 +20,7 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     where an earlier run did it).
     """
     summary = summarise(config, rounds)
-    Run(config).store.write_text("summary.json", json.dumps(summary, indent=2) + "\n")
+    Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
 
@@ -75,7 +75,7 @@ def _stage_rows(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
                     "round": artifact.round,
                     "rows": sum(table.rows for table in manifest.tables.values()),
                     "tokens": manifest.tokens,
-                    "seconds": round(manifest.seconds, 2),
+                    "seconds": round(manifest.timings.seconds, 2),
                 }
             )
     return rows
