@@ -131,7 +131,7 @@ def kind_of_error(text: str, meta: str) -> str:
         return "answer line"
     value = operations[first - 1]["result"] if first else json.loads(meta)["start"]
     true = operations[first]
-    read = re.fullmatch(r"(-?\d+) ([-+*/]) (-?\d+) = (-?\d+)", lines[first])
+    read = re.fullmatch(r"\w+: (-?\d+) ([-+*/]) (-?\d+) = (-?\d+)", lines[first])
     if read is None:
         return "not an equation"
     left, operator, right, _ = read.groups()
