@@ -14,7 +14,6 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.completer import Completer, Prefix
 from grpo_pipeline.labelling.evidence import Tally, Truncated, wilson_interval
 from grpo_pipeline.labelling.ledger import Ledger, PrefixKey, sampling_hash
-from grpo_pipeline.labelling.receipt import make_receipt
 from grpo_pipeline.labelling.schedules import SCHEDULES
 from grpo_pipeline.labelling.schedules.base import IMPLIED_GOOD, Decision, Schedule, Settings, Solution, outcome_of
 from grpo_pipeline.progress import Bar, progress
@@ -30,7 +29,10 @@ class LabelResult:
         completions: The ``completions`` table: every draw that a label was asked for, once, those reused from
             the ledger included.
         step_labels: The ``step_labels`` table, one row a step.
-        receipt: What it cost (see `receipt.make_receipt`).
+        receipt: What it cost: ``schedule``; ``solutions``, ``steps``; `completer.Costs`; ``completions_implied``
+            (brute force's draws of prefixes whose labels follow from other steps), ``completions_brute`` (N of
+            each distinct prefix), ``completions_saved`` (brute force's less those used); ``seconds``. Sums
+            only: `receipt.receipt_rates` has what follows.
         counts: ``rollouts``, ``rollouts_without_steps`` (empty texts: no rows), ``rollouts_truncated``,
             ``steps``, ``steps_no_room`` (the context or the response's length limit leaves no room for a
             completion), ``steps_undecided`` (all draws undecided, or an outcome whose check ran out of time),
@@ -118,10 +120,11 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     }
     costs = completer.costs
     brute = len(prefixes) * config.completions
-    sums = {
-        **vars(costs),
+    receipt = {
+        "schedule": config.schedule,
         "solutions": len(jobs),
         "steps": steps.height,
+        **vars(costs),
         "completions_implied": len(implied) * config.completions,
         "completions_brute": brute,
         "completions_saved": brute - costs.completions_sampled - costs.completions_reused,
@@ -129,13 +132,11 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     }
     return LabelResult(
         # One question with two gold answers is two prefixes with the same draws; a draw is one row.
-        completions=from_rows(
-            (row for prefix in asked for row in _completion_rows(prefix)), "completions"
-        ).unique(
+        completions=from_rows((row for prefix in asked for row in _completion_rows(prefix)), "completions").unique(
             "completion_id", keep="first", maintain_order=True
         ),
         step_labels=from_rows(label_rows, "step_labels"),
-        receipt=make_receipt(config.schedule, sums),
+        receipt=receipt,
         counts={
             "rollouts": rollouts.height,
             "rollouts_without_steps": rollouts.height - len(jobs),

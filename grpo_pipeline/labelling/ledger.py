@@ -4,9 +4,9 @@ Sampling completions is the dominant cost of a PRM data set, so none is ever sam
 the ledger first and samples what is missing. A restart, a larger N, another schedule or rule, or a later
 round with the same completer costs only the missing samples.
 
-It is a folder with one SQLite file in write-ahead mode. A finished request is one transaction: it is there after SIGKILL,
-and a tail that was torn while being written is left out when the file is next opened. Rows and index are on
-disk, so memory does not grow with their number, and several processes of one machine may share the file.
+It is a folder with one SQLite file in write-ahead mode. A finished request is one transaction: it is there
+after SIGKILL, and a tail that was torn while being written is left out when the file is next opened. Rows and
+index are on disk, so memory does not grow with their number, and several processes of one machine may share the file.
 """
 
 import sqlite3

@@ -8,7 +8,7 @@ from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Sample
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.label import label_steps
-from grpo_pipeline.labelling.receipt import merge_receipts, render_receipt
+from grpo_pipeline.labelling.receipt import receipt_rates, render_receipt
 from grpo_pipeline.rollouts import check_rollouts
 from grpo_pipeline.schemas import LABEL_SOURCES
 from grpo_pipeline.tables import empty
@@ -145,7 +145,7 @@ def test_empty_responses_are_counted_and_nothing_to_label_is_fine():
     assert result.counts["rollouts_without_steps"] == 1
     assert result.step_labels.schema == empty("step_labels").schema
     assert result.completions.schema == empty("completions").schema
-    assert result.receipt["completions_ratio"] is None
+    assert receipt_rates(result.receipt)["completions_ratio"] is None
 
 
 def test_frames_have_the_tables_columns_and_known_sources():
@@ -168,13 +168,10 @@ def test_receipt_adds_up():
         12,
         12,
     )
-    assert receipt["completions_ratio"] == 0.5
     assert receipt["tokens_sampled"] == 12 * len("so\nThe answer is 3" + "\0")
-    merged = merge_receipts([receipt, receipt])
-    assert merged["completions_sampled"] == 24
-    assert merged["completions_ratio"] == 0.5
-    assert merged["solutions"] == 4
-    assert render_receipt(receipt).row_count == len(receipt) - 1
+    rates = receipt_rates(receipt | {"engine_seconds": 4.0, "seconds": 5.0})
+    assert rates == {"completions_ratio": 0.5, "tokens_per_second": 12 * 19 / 4, "seconds_per_solution": 2.5}
+    assert render_receipt(receipt).row_count == len(receipt) - 1 + len(rates)
 
 
 def test_tables_of_different_runs_are_refused():
