@@ -113,9 +113,7 @@ def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:  # noq
         NeedsWorker: unless `heavy`, where the comparison has to go on in a worker process.
     """
     if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(span):
-        return (
-            Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
-        )
+        return Check("correct", span, "equal") if int(gold) == int(span) else Check("wrong", span, "different")
     if looks_like_code(span[:20_000]):
         return Check("no_answer", span[:200], "code")
     if gold.strip() == span.strip():
@@ -136,9 +134,7 @@ def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:  # noq
     if said.refused:
         return Check("no_answer", span, said.refused)
     if meant.refused:
-        return (
-            Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
-        )
+        return Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
     return _compare_readings(meant, said, span, heavy=heavy)
 
 

@@ -40,18 +40,9 @@ class Comparer:
             NeedsWorker: where a worker process has to go on.
         """
         gold, answer = unwrap(spread(gold)), unwrap(spread(answer))
-        if (
-            isinstance(gold, n.Listing)
-            and isinstance(answer, n.Listing)
-            and canonical(gold) == canonical(answer)
-        ):
+        if isinstance(gold, n.Listing) and isinstance(answer, n.Listing) and canonical(gold) == canonical(answer):
             return True
-        if (
-            has_inequality(gold)
-            or has_inequality(answer)
-            or is_set_operation(gold)
-            or is_set_operation(answer)
-        ):
+        if has_inequality(gold) or has_inequality(answer) or is_set_operation(gold) or is_set_operation(answer):
             return self.same_real_sets(gold, answer)
         if isinstance(gold, n.Relation) or isinstance(answer, n.Relation):
             return self.same_relations(gold, answer)
@@ -73,11 +64,7 @@ class Comparer:
         if isinstance(gold, n.Relation) and isinstance(answer, n.Relation):
             if canonical(gold) == canonical(answer):
                 return True
-            if (
-                named_gold is not None
-                and named_answer is not None
-                and same_name(named_gold[0], named_answer[0])
-            ):
+            if named_gold is not None and named_answer is not None and same_name(named_gold[0], named_answer[0]):
                 return self.same(named_gold[1], named_answer[1]) or self.same_equations(gold, answer)
             return self.same_equations(gold, answer)
         if named_gold is None or named_answer is None:
@@ -107,9 +94,7 @@ class Comparer:
             return self.same_inequalities(gold, answer)
         if isinstance(gold, n.SetOp) and isinstance(answer, n.SetOp) and gold.op == answer.op:
             straight = self.same(gold.left, answer.left) and self.same(gold.right, answer.right)
-            crossed = (
-                gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
-            )
+            crossed = gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
             return straight or crossed
         if isinstance(gold, n.Relation) and gold.ops == ("in",):
             return self.same(gold.operands[1], answer)
@@ -124,11 +109,7 @@ class Comparer:
     def same_open_interval(self, gold: n.Node, answer: n.Node) -> bool:
         """A < x <= b with symbolic ends beside (a, b]."""
         relation, interval = (gold, answer) if isinstance(gold, n.Relation) else (answer, gold)
-        if (
-            not isinstance(relation, n.Relation)
-            or not isinstance(interval, n.Sequence)
-            or len(interval.items) != 2
-        ):
+        if not isinstance(relation, n.Relation) or not isinstance(interval, n.Sequence) or len(interval.items) != 2:
             return False
         relation = ascending(relation)
         if len(relation.ops) != 2 or not set(relation.ops) <= {"<", "<="}:
@@ -178,8 +159,7 @@ class Comparer:
         if not all(is_scalar(part) for part in (*left, *right)):
             return False
         return all(
-            self.same_scalars(n.Mul((left[0], right[k])), n.Mul((right[0], left[k])))
-            for k in range(1, len(left))
+            self.same_scalars(n.Mul((left[0], right[k])), n.Mul((right[0], left[k]))) for k in range(1, len(left))
         )
 
     def same_named_sets(self, gold: n.Node, answer: n.Node) -> bool:
@@ -225,9 +205,7 @@ class Comparer:
             )
         if isinstance(gold, n.Matrix) or isinstance(answer, n.Matrix):
             left_items, right_items = as_vector(gold), as_vector(answer)
-            return (
-                left_items is not None and right_items is not None and self.all_same(left_items, right_items)
-            )
+            return left_items is not None and right_items is not None and self.all_same(left_items, right_items)
         if isinstance(gold, n.Sequence) and isinstance(answer, n.Sequence):
             return bracket_pair(gold) == bracket_pair(answer) and self.all_same(gold.items, answer.items)
         return False

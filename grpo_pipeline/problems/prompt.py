@@ -5,9 +5,7 @@ from collections.abc import Sequence
 DEFAULT_TEMPLATE = "{question}\n"
 
 
-def build_prompt(
-    question: str, template: str = DEFAULT_TEMPLATE, examples: Sequence[tuple[str, str]] = ()
-) -> str:
+def build_prompt(question: str, template: str = DEFAULT_TEMPLATE, examples: Sequence[tuple[str, str]] = ()) -> str:
     r"""The prompt for a question: solved examples, if any, then the question.
 
     Each example is the template filled with its question, its solution, and an empty line. Braces inside

@@ -169,7 +169,7 @@ def fingerprint(
     *,
     stage: str,
     version: int,
-    round: int,  # noqa: A002
+    round: int,
     config: Mapping[str, Any],
     parents: list[str],
     seed: int,

@@ -57,7 +57,7 @@ class Store:
             )
         return make_ref(self.files, spec.path, manifest).model_copy(update={"cached": True})
 
-    def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:  # noqa: A002
+    def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:
         """Finished artifacts in order of round, stage and fingerprint.
 
         Raises:

@@ -72,7 +72,7 @@ def train_policy(
     workdir: Path,
     problems: pl.DataFrame,
     config: RunConfig,
-    round: int,  # noqa: A002 - the project's one name for it
+    round: int,
     seed: int,
     policy_id: str | None = None,
     reward_model_dir: Path | None = None,
@@ -139,7 +139,7 @@ class _Trainer:
         workdir: Path,
         problems: pl.DataFrame,
         config: RunConfig,
-        round: int,  # noqa: A002 - the project's one name for it
+        round: int,
         seed: int,
         policy_id: str,
         reward_model_dir: Path | None,

@@ -63,7 +63,7 @@ def train_reward_model(
     config: RewardModelConfig,
     training: TrainingConfig,
     seed: int,
-    round: int = 0,  # noqa: A002 - the project's one name for it
+    round: int = 0,
     model: ModelConfig | None = None,
     parents: Sequence[str] = (),
     on_step: OnStep | None = None,
