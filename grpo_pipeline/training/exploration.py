@@ -117,7 +117,6 @@ class Explorer:
             round=self._round,
             seed=self._seed,
             step=step,
-            progress=False,
         ).frame
         _check_version(rollouts, version)
         checked = check_rollouts(rollouts, chosen)
