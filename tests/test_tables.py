@@ -152,7 +152,7 @@ def test_categories_all_null_columns_and_nan_are_taken_as_they_are():
     assert conform(frame, "checked", "x")["verdict"].to_pylist() == ["wrong"]
     assert conform(checked(answer=[None]), "checked", "x").schema.field("answer").type == pa.string()
     nan = conform(labels(soft=[float("nan")]), "step_labels", "x")["soft"].to_pylist()[0]
-    assert nan != nan  # noqa: PLR0124
+    assert nan != nan
 
 
 def test_open_columns_have_their_type_and_only_their_prefix():
@@ -186,7 +186,7 @@ def test_integer_columns_keep_every_value_or_refuse(values):
 
 
 def test_from_rows_rounds_to_the_columns_type():
-    row = {name: 0 for name in TABLES["step_labels"].schema.names} | {"soft": 0.1, "rollout_id": "r"}
+    row = dict.fromkeys(TABLES["step_labels"].schema.names, 0) | {"soft": 0.1, "rollout_id": "r"}
     frame = from_rows([row | {"problem_id": "p", "label_source": "sampled"}], "step_labels")
     assert frame.schema["soft"] == pl.Float32
     conform(frame, "step_labels", "x")
@@ -202,9 +202,9 @@ def test_unknown_table_lists_the_tables():
 
 def test_scan_reads_all_finished_artifacts_and_filters(tmp_path):
     store = Store(tmp_path / "run")
-    for stage, round in (("eval", 0), ("label", 0), ("label", 1)):
-        frame = checked(rollout_id=[f"{stage}{round}"])
-        spec = StageSpec(stage, 1, round, {}, (), 0)
+    for stage, number in (("eval", 0), ("label", 0), ("label", 1)):
+        frame = checked(rollout_id=[f"{stage}{number}"])
+        spec = StageSpec(stage, 1, number, {}, (), 0)
         store.build(spec, 1, lambda _, frame=frame: ShardResult({"checked": frame}))
     with pytest.raises(ZeroDivisionError):
         store.build(StageSpec("late", 1, 2, {}, (), 0), 1, lambda _: 1 / 0)
