@@ -22,6 +22,8 @@ class OperatorParser(Cursor):
         if token.value == "{" and token.kind == "open":
             return self.braced()
         if token.kind == "num" and token.value[0].isdigit():
+            if len(token.value) > 1 and not token.value[1].isdigit():
+                raise Refused("unreadable", "an argument that is cut out of a decimal")
             if len(token.value) > 1:
                 self.tokens[self.position] = Token("num", token.value[1:], False)
             else:

@@ -76,7 +76,7 @@ _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 @lru_cache(maxsize=8192)
 def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
-    """Read an answer string. It never raises: what it refuses, it says in `refused`."""
+    """Read an answer string. It never raises: what it refuses, it says in `refused` (one of `REASONS`)."""
     if not span or span.isspace():
         return Reading("", "", (), "empty")
     if len(span) < 4_000 and looks_like_code(span):
@@ -102,6 +102,8 @@ def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
         return Reading(key, fold_words(text) if len(key) < 4_000 else "", (), refused.reason)
     except RecursionError:
         return Reading(span.strip(), "", (), "over_limit")
+    except Exception:  # noqa: BLE001 - a defect must not stop a run of millions; it is counted by its reason
+        return Reading(span.strip(), "", (), "internal_error")
 
 
 def _node(text: str) -> n.Node:
