@@ -162,7 +162,7 @@ class Comparer:
                 return gold == answer
             case n.Based(digits=digits), n.Number(value=value):
                 # The subscript may be left out of an answer.
-                return value.denominator == 1 and digits.isdecimal() and int(digits) == value
+                return value.denominator == 1 and digits.lstrip("-").isdecimal() and int(digits) == value
             case n.Ratio(parts=a), n.Ratio(parts=b):
                 return len(a) == len(b) and (self.all_same(a, b) or self.same_proportions(a, b))
             case (n.Time(shown=shown), n.Ratio(parts=parts)) | (n.Ratio(parts=parts), n.Time(shown=shown)):

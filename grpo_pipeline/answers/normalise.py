@@ -59,7 +59,7 @@ _SPACING = re.compile(
     r"\\(?:qquad|quad)|\\(?:left|right|middle|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|"
     r"limits|nolimits|displaystyle|textstyle|scriptstyle|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|hfill|hline|cr|nonumber|notag|enspace|"
     r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|"
-    r"\\(?:hspace|vspace|phantom|label|tag)"
+    r"\\[hv]?phantom\s*[-+=]|\\(?:hspace|vspace|[hv]?phantom|label|tag)"
     r"\*?\s*\{[^{}]*\}|(?<!\\)~"
 )
 _DIGIT_COMMAS = re.compile(

@@ -42,9 +42,9 @@ _TIME = re.compile(
     r"(\d{1,2})(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\s*\.?\s*m\s*\.?)?(?:\s*(?:o'clock))?", re.IGNORECASE
 )
 _BASE = re.compile(
-    r"\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
+    r"(-?)\s*\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
 )
-_BASE_WORDS = re.compile(r"([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
+_BASE_WORDS = re.compile(r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
 _CHOICE_ONLY = re.compile(r"\(?([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*(?:is\s*)?:?\s*)?(?:\(\s*([A-J])\s*\)|([A-J])\s*[.):]|([A-J])$)"
@@ -91,7 +91,9 @@ def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
             return Reading(compact(joined), words, (), "unreadable")
         nodes = [_node(joined)]
         if joined != text and "," in text:
-            nodes.append(_node(text))
+            split = _node(text)
+            if isinstance(split, n.Listing | n.Sequence):  # a comma inside an expression is no list
+                nodes.append(split)
         return Reading(compact(joined), words, tuple(nodes), "")
     except Refused as refused:
         key = (
@@ -160,14 +162,14 @@ def _read_base(plain: str) -> n.Based | None:
     match = _BASE.fullmatch(plain) or _BASE_WORDS.fullmatch(plain)
     if match is None:
         return None
-    name = match[2].casefold()
+    sign, written, name = match[1], match[2].replace(" ", ""), match[3].casefold()
     base = int(name) if name.isdecimal() else BASE_WORDS.get(name, 0)
-    digits = match[1].replace(" ", "").upper().lstrip("0") or "0"
+    digits = written.upper().lstrip("0") or "0"
     if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in digits):
         return None
-    if not match[1][0].isdigit() and base < 11:
+    if not written[0].isdigit() and base < 11:
         return None
-    return n.Based(digits, base)
+    return n.Based(sign + digits, base)
 
 
 def _strip_fillers(tokens: list[Token]) -> list[Token]:
