@@ -19,16 +19,18 @@ from pathlib import Path
 
 from grpo_pipeline.answers import check, count_reasons
 
-FRAGMENTS = (
-    *"0 1 2 7 12 -3 0.5 .5 1,234 x y n i e f a_1 x^2 ( ) [ ] { } | < > , ; : ! % ' \" & \\\\ $ + - * / ^ _ = ~".split(),
-    *r"""\frac{1}{2} \frac \frac12 \sqrt{2} \sqrt[3]{x} \sqrt \pi \infty \sin \cos \log_2 \ln \exp \left( \right) \left
-    \right] \begin{pmatrix} \end{pmatrix} \begin{cases} \end{cases} \begin{array}{cc} \end{array} \text{ cm} \text{and}
-    \text{ \boxed{5} \boxed{ \boxed \{ \} \cup \cap \setminus \in \le \ge \ne \approx \pm \mp \times \cdot \div ^\circ
-    \sum_{k=1}^{5} \prod_{k=1}^{3} \int_0^1 \lim_{x\to0} dx \binom{5}{2} \lfloor \rfloor \overline{3} \mathbb{R} \mathrm{m}
-    \emptyset \cdots \ldots \% \, \! \; \quad \mod \bmod \theta \Delta \langle \rangle 10^{9} 9^{9^{9}} 1e999 100000! 5!!
-    #### answer is Answer: **5** <answer> </answer> <think> </think> or and to percent degrees million dollars PM 3:45 1011_2
-    __import__('os').system('touch pwned') open('pwned','w') \write18{touch pwned} ½ √2 × − ∞ ≤ π ² ₁ ٣ \ud800""".split(),
-)
+_PLAIN = r"""0 1 2 7 12 -3 0.5 .5 1,234 x y n i e f a_1 x^2 ( ) [ ] { } | < > , ; : ! % ' " & \\ $ + - * / ^ _
+    = ~"""
+_LATEX = r"""\frac{1}{2} \frac \frac12 \sqrt{2} \sqrt[3]{x} \sqrt \pi \infty \sin \cos \log_2 \ln \exp \left(
+    \right) \left \right] \begin{pmatrix} \end{pmatrix} \begin{cases} \end{cases} \begin{array}{cc}
+    \end{array} \text{ \text{and} \boxed{5} \boxed{ \boxed \{ \} \cup \cap \setminus \in \le \ge \ne
+    \approx \pm \mp \times \cdot \div ^\circ \sum_{k=1}^{5} \prod_{k=1}^{3} \int_0^1 \lim_{x\to0} dx
+    \binom{5}{2} \lfloor \rfloor \overline{3} \mathbb{R} \mathrm{m} \emptyset \cdots \ldots \% \, \!
+    \; \quad \mod \bmod \theta \Delta \langle \rangle 10^{9} 9^{9^{9}} 1e999 100000! 5!! #### **5**
+    <answer> </answer> <think> </think> or and to percent degrees million dollars PM 3:45 1011_2
+    __import__('os').system('touch pwned') open('pwned','w') \write18{touch pwned} ½ √2 × − ∞ ≤ π ² ₁
+    ٣"""
+FRAGMENTS = (*_PLAIN.split(), *_LATEX.split(), "\ud800", "answer is ", "Answer: ", "\\text{ cm}")
 Maker = Callable[[random.Random], str]
 
 
@@ -56,20 +58,24 @@ def mutated(rng: random.Random) -> str:
 
 
 def repeated(rng: random.Random) -> str:
-    opening, closing = rng.choice(
-        (("(", ")"), ("\\frac{1}{", "}"), ("\\sqrt{", "}"), ("{", "}"), ("x^{", "}"), ("-", ""), ("|", "|"), ("\\left(", ")"),
-         ("1+", ""), ("2^", ""), ("\\text{", "}"), ("\\boxed{", "}"), ("\\sin ", ""), ("[", ")"), ("\\{", "\\}"), ("5!", ""),
-         ("\\begin{pmatrix}", "\\end{pmatrix}"), ("\\pm ", ""), ("1,", ""), ("x_{", "}"), ("\\log_{2}", ""), ("a", ""))
-    )  # fmt: skip
+    opening, closing = rng.choice(PAIRS)
     count = rng.choice((2, 10, 100, 2_000))
     return opening * count + "2" + closing * rng.choice((count, count - 1, 0))
 
 
+PAIRS = (
+    ("(", ")"), ("\\frac{1}{", "}"), ("\\sqrt{", "}"), ("{", "}"), ("x^{", "}"), ("-", ""), ("|", "|"),
+    ("\\left(", ")"), ("1+", ""), ("2^", ""), ("\\text{", "}"), ("\\boxed{", "}"), ("\\sin ", ""), ("[", ")"),
+    ("\\{", "\\}"), ("5!", ""), ("\\begin{pmatrix}", "\\end{pmatrix}"), ("\\pm ", ""), ("1,", ""),
+    ("x_{", "}"),
+    ("\\log_{2}", ""), ("a", ""),
+)  # fmt: skip
 SEEDS = (
-    "\\frac{3}{4}", "x^2+2x+1", "(1, 2)", "[0, \\infty)", "\\{1, 2, 3\\}", "x > 5", "2\\sqrt{3}", "50\\%", "3:45 PM", "1011_2",
-    "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "y = 2x + 1", "-1 < x \\le 3", "5 \\pm \\sqrt{2}", "\\text{Monday}",
-    "e^{i\\pi}", "\\sin^2 x", "12\\text{ cm}^2", "1{,}234", "2\\frac{1}{2}", "so $\\boxed{\\frac{1}{2}}$", "The answer is 5.",
-    "(-\\infty, 2) \\cup (3, \\infty)", "\\sum_{k=1}^{10} k^2", "#### 72", "\\log_2 8", "2^{100}", "\\angle ABC = 30^\\circ",
+    "\\frac{3}{4}", "x^2+2x+1", "(1, 2)", "[0, \\infty)", "\\{1, 2, 3\\}", "x > 5", "2\\sqrt{3}", "50\\%",
+    "3:45 PM", "1011_2", "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "y = 2x + 1", "-1 < x \\le 3",
+    "5 \\pm \\sqrt{2}", "\\text{Monday}", "e^{i\\pi}", "\\sin^2 x", "12\\text{ cm}^2", "1{,}234",
+    "2\\frac{1}{2}", "so $\\boxed{\\frac{1}{2}}$", "The answer is 5.", "(-\\infty, 2) \\cup (3, \\infty)",
+    "\\sum_{k=1}^{10} k^2", "#### 72", "\\log_2 8", "2^{100}", "\\angle ABC = 30^\\circ",
 )  # fmt: skip
 MAKERS: dict[str, Maker] = {
     "unicode": random_unicode, "latex": random_latex, "mutated": mutated, "repeated": repeated,

@@ -92,6 +92,8 @@ def check_gold(gold: str) -> str | None:
 @lru_cache(maxsize=8192)
 def _gold_problem(gold: str) -> str | None:
     reading = read(gold)
+    if gold.strip() == "None":  # a missing value that was turned into a string on its way
+        return "gold_empty"
     if not reading.refused or (reading.refused == "unreadable" and _is_quotable(reading)):
         return None
     return _GOLD_REASONS.get(reading.refused, "gold_unreadable")
@@ -102,7 +104,7 @@ def _is_quotable(reading: Reading) -> bool:
     key = reading.key
     balanced = key.count("{") == key.count("}")
     return balanced and bool(re.search(r"[A-Za-z0-9]", key)) and reading.words not in (
-        "nan", "none", "null", "n/a", "na", "unknown", "idk",
+        "nan", "null", "n/a", "na", "unknown", "idk",
     )  # fmt: skip
 
 
@@ -135,7 +137,9 @@ def _compare(gold: str, span: str, *, heavy: bool) -> Check:
     if said.refused:
         return _refusal(span, said.refused)
     if meant.refused:
-        return Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        return (
+            Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
+        )
     return _compare_readings(meant, said, span, heavy=heavy)
 
 

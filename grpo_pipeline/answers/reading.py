@@ -44,7 +44,9 @@ _TIME = re.compile(
 _BASE = re.compile(
     r"(-?)\s*\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
 )
-_BASE_WORDS = re.compile(r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
+_BASE_WORDS = re.compile(
+    r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE
+)
 _CHOICE_ONLY = re.compile(r"\(?([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*(?:is\s*)?:?\s*)?(?:\(\s*([A-J])\s*\)|([A-J])\s*[.):]|([A-J])$)"
@@ -70,7 +72,7 @@ _PHRASES: dict[str, n.Node] = {
     ),
     **dict.fromkeys(("does not exist", "dne", "undefined", "not defined"), n.Words("does not exist")),
 }  # fmt: skip
-_NO_VALUE = frozenset({"nan", "none", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
+_NO_VALUE = frozenset({"nan", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
 _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 
@@ -227,6 +229,9 @@ def choice_of(span: str) -> str | None:
     match = _CHOICE_ONLY.fullmatch(plain)
     if match:
         return match[1].upper()
+    match = re.fullmatch(r"\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right|answer).*", plain)
+    if match:
+        return match[1]
     match = _CHOICE.fullmatch(plain)
     if match is None or _CHOICE_GOES_ON.match(match[4]):
         return None

@@ -1,20 +1,20 @@
-"""Own cases by kind, both ways of writing them."""
+"""Own cases by kind (cases.jsonl), written by hand from the conventions in docs/answers.md.
+
+The file is also an input of `grpo-pipeline check`.
+"""
+
+import json
+from pathlib import Path
 
 import pytest
-from cases import ANSWERS, SOLUTIONS
 
 from grpo_pipeline.answers import check
 
-
-def flat(cases):
-    return [pytest.param(*row, id=f"{kind}-{k}") for kind, rows in cases.items() for k, row in enumerate(rows)]
+CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("gold", "answer", "expected"), flat(ANSWERS))
-def test_answers(gold, answer, expected):
-    assert (check(gold, answer, "answer").verdict == "correct") is expected
-
-
-@pytest.mark.parametrize(("gold", "solution", "expected"), flat(SOLUTIONS))
-def test_solutions(gold, solution, expected):
-    assert (check(gold, solution, "solution").verdict == "correct") is expected
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{k}-{case['kind']}") for k, case in enumerate(CASES)]
+)
+def test_case(case):
+    assert (check(case["gold"], case["pred"], case["mode"]).verdict == "correct") is case["expected"]

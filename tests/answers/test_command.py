@@ -25,7 +25,8 @@ def test_verdicts_are_written_as_jsonl(tmp_path):
     out = tmp_path / "out.jsonl"
     check_file(write(tmp_path / "in.jsonl", ROWS), out)
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(row["verdict"], row["answer"]) for row in rows] == [("correct", "5"), ("wrong", "6"), ("no_answer", None)]
+    found = [(row["verdict"], row["answer"]) for row in rows]
+    assert found == [("correct", "5"), ("wrong", "6"), ("no_answer", None)]
     assert rows[0]["id"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
@@ -50,7 +51,10 @@ def test_counts_are_shown(tmp_path):
     ("content", "message"),
     [
         ('{"gold": "5"}\n', "line 1: the field 'pred' is missing"),
-        ('{"gold": "5", "pred": "5"}\n{"gold": 5, "pred": "5"}\n', "line 2, field 'gold': a string is needed, not int"),
+        (
+            '{"gold": "5", "pred": "5"}\n{"gold": 5, "pred": "5"}\n',
+            "line 2, field 'gold': a string is needed",
+        ),
         ('{"gold": "5", "pred": "5", "mode": "box"}\n', "line 1, field 'mode': 'box' is unknown"),
         ("[1]\n", "line 1: a JSON object is needed"),
         ("{nonsense\n", "line 1: not JSON"),
@@ -60,7 +64,7 @@ def test_counts_are_shown(tmp_path):
 def test_mistakes_name_line_field_and_remedy(tmp_path, content, message):
     path = tmp_path / "in.jsonl"
     path.write_text(content)
-    with pytest.raises(UserError, match="in.jsonl") as error:
+    with pytest.raises(UserError, match=r"in\.jsonl") as error:
         check_file(path, tmp_path / "out.jsonl")
     assert message in str(error.value)
     assert not (tmp_path / "out.jsonl").exists()

@@ -18,18 +18,20 @@ def lines(path):
 
 @pytest.fixture(scope="module")
 def judged(shared, tmp_path_factory):
-    """(case, verdict is right, seconds) for every scored case, run where an injection would leave its file."""
+    """(case, right, seconds) for every scored case, run where an injection would leave its file."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "ac_marker").mkdir()
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for case in lines(shared / "checker" / "handed.jsonl"):
-            text = "".join(part * times for part, times in case.get("pred_gen", [])) or case["pred"]
+            text = "".join(part * n for part, n in case.get("pred_gen", [])) or case["pred"]
             started = time.perf_counter()
             verdict = check(case["gold"], text, case["mode"]).verdict
             if not case.get("disputed"):
-                found.append((case, (verdict == "correct") is case["expected"], time.perf_counter() - started))
+                found.append(
+                    (case, (verdict == "correct") is case["expected"], time.perf_counter() - started)
+                )
     assert not list((folder / "ac_marker").iterdir())
     return found
 
@@ -44,8 +46,8 @@ def test_core_cases(judged):
 
 
 def test_adversarial_cases_are_right_and_quick(judged):
-    bad = [case["id"] for case, right, seconds in judged if case["kind"] in ADVERSARIAL and (not right or seconds > 3)]
-    assert bad == []
+    hostile = [row for row in judged if row[0]["kind"] in ADVERSARIAL]
+    assert [case["id"] for case, right, seconds in hostile if not right or seconds > 3] == []
 
 
 def test_gsm8k_rollouts_agree_with_their_record(shared):
@@ -72,7 +74,9 @@ def test_math_rollouts_agree_with_their_record(shared):
 
 def test_every_public_gold_answer_is_usable(shared):
     golds = [row["answer"] for row in lines(shared / "data" / "math" / "math500_test.jsonl")]
-    golds += [row["final_answer"] for row in json.loads((shared / "data/math/train_7500_problem_answer.json").read_text())]
+    train = json.loads((shared / "data" / "math" / "train_7500_problem_answer.json").read_text())
+    golds += [row["final_answer"] for row in train]
     golds = [gold for gold in golds if gold]  # two of the train answers are empty
-    assert [c for c in check_many(golds, [f"${gold}$" for gold in golds], "answer") if c.verdict != "correct"] == []
+    found = check_many(golds, [f"${gold}$" for gold in golds], "answer")
+    assert [c for c in found if c.verdict != "correct"] == []
     assert len(golds) == 7998

@@ -1,4 +1,4 @@
-"""Workers: killed at the limit, replaced, gone with their parent; usable from threads, forks and any script."""
+"""Workers: killed at the limit, replaced, gone with their parent; used from threads, forks and any script."""
 
 import multiprocessing
 import os
@@ -87,7 +87,8 @@ def test_a_script_without_main_guard_runs_once_and_leaves_no_process(tmp_path):
             from grpo_pipeline.answers import check
             from grpo_pipeline.answers.pool import shared_pool
             print("once")
-            thread = threading.Thread(target=lambda: print(check({HALF[0]!r}, {HALF[1]!r}, "answer", time_limit=20).verdict))
+            go = lambda: print(check({HALF[0]!r}, {HALF[1]!r}, "answer", time_limit=20).verdict)
+            thread = threading.Thread(target=go)
             thread.start(); thread.join()
             print(*[w.process.pid for w in shared_pool().everyone])
             import os; os._exit(0)  # as if it were killed: nothing is cleaned up
@@ -95,9 +96,8 @@ def test_a_script_without_main_guard_runs_once_and_leaves_no_process(tmp_path):
         )
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-u", script], capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path
-    )
+    command = [sys.executable, "-u", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=tmp_path)
     once, verdict, pids = done.stdout.splitlines()
     assert (once, verdict) == ("once", "correct"), done.stderr
     deadline = time.monotonic() + 10

@@ -13,7 +13,14 @@ settings.load_profile("answers")
 whole = st.integers(-(10**12), 10**12)
 small = st.integers(-50, 50)
 positive = st.integers(1, 50)
-leaf = st.one_of(small.map(str), st.sampled_from(["x", "y", "\\pi", "\\sqrt{2}", "n", "\\frac{1}{3}", "0.25"]))
+leaf = small.map(str) | st.sampled_from(["x", "y", "\\pi", "\\sqrt{2}", "n", "\\frac{1}{3}", "0.25"])
+wrapping = st.sampled_from(
+    [" {} ", "\n{}\n", "\\,{}\\;", "\\left({}\\right)", "{{{}}}", "$${}$$", "\\({}\\)", "**{}**", "{}."]
+)
+respelling = st.sampled_from(
+    [("\\frac", "\\dfrac"), ("\\frac", "\\tfrac"), ("\\pi", "π"), ("(", "\\left("), (" + ", "+")]
+)
+PIECES = "\\frac{ \\sqrt{ } { ( ) [ ] 1 2 x ^ _ + - * / = < , \\pi \\sin \\text{ \\boxed{ \\pm ! % | &"
 
 
 def larger(inner):
@@ -52,7 +59,7 @@ def test_symmetric(one, other):
     assert (verdict(one, other) == "correct") == (verdict(other, one) == "correct")
 
 
-@given(answer, st.sampled_from([" {} ", "\n{}\n", "\\,{}\\;", "\\left({}\\right)", "{{{}}}", "$${}$$", "\\({}\\)", "**{}**", "{}."]))
+@given(answer, wrapping)
 @example("\\frac{1}{2}", "{{{}}}")
 def test_stable_under_spacing_and_wrapping(text, wrap):
     if "," in text and ("left" in wrap or wrap == "{{{}}}"):
@@ -60,7 +67,7 @@ def test_stable_under_spacing_and_wrapping(text, wrap):
     assert verdict(text, wrap.format(text)) == "correct"
 
 
-@given(answer, st.sampled_from([("\\frac", "\\dfrac"), ("\\frac", "\\tfrac"), ("\\pi", "π"), ("(", "\\left("), (" + ", "+")]))
+@given(answer, respelling)
 def test_stable_under_equivalent_spellings(text, change):
     other = text.replace(*change)
     if change[0] == "(":
@@ -112,7 +119,7 @@ def test_no_unicode_makes_it_raise(gold, text):
         assert check(gold, text, mode).reason not in ("internal_error", "worker_died")
 
 
-@given(st.lists(st.sampled_from("\\frac{ \\sqrt{ } { ( ) [ ] 1 2 x ^ _ + - * / = < , \\pi \\sin \\text{ \\boxed{ \\pm ! % | &".split()), max_size=20))
+@given(st.lists(st.sampled_from(PIECES.split()), max_size=20))
 def test_no_latex_makes_it_raise(parts):
     text = " ".join(parts)
     for gold in ("5", text):

@@ -61,5 +61,9 @@ def test_the_extracted_span_is_returned():
 
 
 def test_reasons_are_counted():
-    checks = [Check("correct", "5", "equal"), Check("wrong", "6", "different"), Check("correct", "7", "equal")]
+    checks = [
+        Check("correct", "5", "equal"),
+        Check("wrong", "6", "different"),
+        Check("correct", "7", "equal"),
+    ]
     assert count_reasons(checks) == {"correct:equal": 2, "wrong:different": 1}
