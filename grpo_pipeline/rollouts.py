@@ -54,7 +54,7 @@ def sample_rollouts(
     *,
     group_size: int,
     stage: str,
-    round: int,  # noqa: A002 - the project's one name for it
+    round: int,
     seed: int,
     step: int | None = None,
     progress: bool = True,

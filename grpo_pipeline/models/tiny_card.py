@@ -47,9 +47,7 @@ class TinyFigures:
     parameters: int
 
 
-def measure(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int, seed: int
-) -> TinyFigures:
+def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int, seed: int) -> TinyFigures:
     """Solve ``count`` held-out problems greedily and at temperature 1, and look where the errors are."""
     rows = generate_problems(count, seed)
     prompts = [tokenizer.encode(build_prompt(row["question"])) for row in rows]

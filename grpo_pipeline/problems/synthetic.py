@@ -89,8 +89,7 @@ def generate_problems(
         raise ValueError(f"count must be at least 0, not {count}")
     if not 1 <= min_steps <= max_steps <= len(MONTHS):
         raise ValueError(
-            f"steps must satisfy 1 <= min_steps <= max_steps <= {len(MONTHS)}, "
-            f"not {min_steps} and {max_steps}"
+            f"steps must satisfy 1 <= min_steps <= max_steps <= {len(MONTHS)}, not {min_steps} and {max_steps}"
         )
     rng = random.Random(seed)
     rows: list[dict[str, str]] = []

@@ -24,7 +24,7 @@ def choose_completer(config: RunConfig, policy: ModelRef) -> ModelRef:
 
 def train_reward_model(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     dataset: ArtifactRef,
     start: ModelRef,
 ) -> ModelRef:
@@ -65,7 +65,7 @@ def train_reward_model(
 
 def train_policy(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     policy: ModelRef,
     reward_model: ModelRef | None,

@@ -19,7 +19,7 @@ Purpose = Literal["label", "evaluate", "greedy"]
 def sample_rollouts(
     config: RunConfig,
     purpose: Purpose,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     policy: ModelRef,
 ) -> ArtifactRef:
@@ -88,7 +88,7 @@ def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame
     wanted = config.prompt.examples + 1 if config.prompt.examples else 0
     worked = problems.filter((pl.col("split") == "train") & pl.col("gold_solution").is_not_null())
     ranked = sorted(worked["problem_id"].to_list(), key=lambda key: derive_seed(config.seed, "few-shot", key))
-    return worked.filter(pl.col("problem_id").is_in(ranked[: wanted])).sort("problem_id")
+    return worked.filter(pl.col("problem_id").is_in(ranked[:wanted])).sort("problem_id")
 
 
 class LazyEngine:

@@ -45,7 +45,7 @@ class Run:
         self,
         stage: str,
         version: int,
-        round: int,  # noqa: A002 - the field's name everywhere
+        round: int,
         parents: tuple[ArtifactRef | ModelRef | None, ...],
         **settings: Any,
     ) -> StageSpec:

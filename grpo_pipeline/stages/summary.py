@@ -38,10 +38,9 @@ def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
 def _policy_row(one: Round, k: int) -> dict[str, Any]:
     figures = _figures(one.measured.policy)
     row: dict[str, Any] = {"round": one.number}
-    row["accuracy"], row["accuracy_se"] = figures["accuracy"]
+    row["accuracy"], row["accuracy_se"], row["problems"] = figures["accuracy"]
     for name in ("greedy", f"maj{k}", f"pass{k}", f"bon{k}"):
         row[name] = figures[name][0] if name in figures else None
-    row["problems"] = figures["accuracy"][2]
     return row
 
 

@@ -129,15 +129,9 @@ def test_habits_name_wordings_that_are_not_additions():
 
 def test_demonstrations_by_hand(monkeypatch):
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {"sell": 1.0})
-    assert (
-        demonstrate(TWO_STEPS, random.Random(0))
-        == "Monday: 12 + 4 = 16\nTuesday: 16 * 2 = 32\nThe answer is 32."
-    )
+    assert demonstrate(TWO_STEPS, random.Random(0)) == "Monday: 12 + 4 = 16\nTuesday: 16 * 2 = 32\nThe answer is 32."
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {"double": 1.0})
-    assert (
-        demonstrate(TWO_STEPS, random.Random(0))
-        == "Monday: 12 - 4 = 8\nTuesday: 8 + 2 = 10\nThe answer is 10."
-    )
+    assert demonstrate(TWO_STEPS, random.Random(0)) == "Monday: 12 - 4 = 8\nTuesday: 8 + 2 = 10\nThe answer is 10."
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {})
     lines = demonstrate(TWO_STEPS, random.Random(0)).splitlines()
     assert judge_steps(TWO_STEPS, lines) == [True, True, True]

@@ -63,7 +63,7 @@ def make_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
 
 
-def save_policy(folder: Path, seed: int = 0, tied: bool = True) -> Path:
+def save_policy(folder: Path, seed: int = 0, tied: bool = False) -> Path:
     """A random policy of 257 tokens that often says digits, line breaks and EOS."""
     tokenizer = make_tokenizer()
     torch.manual_seed(seed)
@@ -86,9 +86,13 @@ def save_policy(folder: Path, seed: int = 0, tied: bool = True) -> Path:
     model = LlamaForCausalLM(config)
     likely = [*tokenizer.encode("0123456789\n"), tokenizer.eos_token_id]
     with torch.no_grad():
-        # A constant direction in the final states that these tokens' output rows point to.
-        model.model.norm.weight.fill_(1.0)
-        model.lm_head.weight[likely] += 0.4 * torch.sign(model.lm_head.weight[likely])
+        # Final states lean in one direction, and these tokens' output rows point to it.
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight.mul_(0.5)
+        model.model.embed_tokens.weight[:, 0] = 1.0
+        model.lm_head.weight[:, 0] = -1.0
+        model.lm_head.weight[likely, 0] = 1.2
+        model.lm_head.weight[tokenizer.eos_token_id, 0] = 1.6
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
