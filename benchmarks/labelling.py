@@ -54,7 +54,7 @@ SEED = 20_000
 MODEL = Path(__file__).resolve().parents[1] / "data" / "tiny"
 
 
-def make_set(engine, name, *sizes[name]):
+def make_set(engine, name, count, rollouts):
     """Problems of one set with the embedded model's solutions, checked and split."""
     low, high, max_tokens = SETS[name]
     rows = [
