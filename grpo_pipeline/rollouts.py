@@ -13,7 +13,7 @@ import polars as pl
 from grpo_pipeline.config import SamplingConfig
 from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingParams
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.progress import progress_bar
+from grpo_pipeline.progress import progress
 from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.seeds import derive_id, derive_seed
 from grpo_pipeline.tables import from_rows
@@ -57,7 +57,6 @@ def sample_rollouts(
     round: int,
     seed: int,
     step: int | None = None,
-    progress: bool = True,
 ) -> RolloutResult:
     """Sample a group of rollouts for every problem.
 
@@ -71,7 +70,6 @@ def sample_rollouts(
         round: RL round.
         seed: The run's seed.
         step: Exploration step inside training, None elsewhere.
-        progress: False shows no bar (a trainer has its own).
     """
     params = sampling_params(sampling)
     address = (stage, round, -1 if step is None else step)
@@ -81,9 +79,9 @@ def sample_rollouts(
         if len(prompt) < engine.max_model_len:
             seeds = [derive_seed(seed, *address, problem_id, index) for index in range(group_size)]
             asked.append((problem_id, prompt, seeds))
-    with progress_bar("sampling rollouts", len(asked) * group_size, "rollouts", progress) as advance:
+    with progress("sampling rollouts", len(asked) * group_size, "rollouts") as bar:
         requests = [Request(prompt, seeds) for _, prompt, seeds in asked]
-        groups = engine.generate(requests, params, lambda _, samples: advance(len(samples))) if requests else []
+        groups = engine.generate(requests, params, lambda _, samples: bar.advance(len(samples))) if requests else []
     rows = [
         _rollout_row(sample, problem_id=problem_id, prompt=prompt, index=index, seed=seeds[index], params=params)
         | {

@@ -16,7 +16,7 @@ from grpo_pipeline.labelling.evidence import Tally, Truncated, wilson_interval
 from grpo_pipeline.labelling.ledger import Ledger, PrefixKey, sampling_hash
 from grpo_pipeline.labelling.schedules import SCHEDULES
 from grpo_pipeline.labelling.schedules.base import IMPLIED_GOOD, Decision, Schedule, Settings, Solution, outcome_of
-from grpo_pipeline.progress import Advance, progress_bar
+from grpo_pipeline.progress import Bar, progress
 from grpo_pipeline.rollouts import Checker, gold_answers, resolve_checker, sampling_params
 from grpo_pipeline.tables import from_rows
 
@@ -103,12 +103,12 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     jobs = [builder.job(rows) for rows in _by_rollout(steps)]
     with (
         Ledger() if ledger is None else nullcontext(ledger) as kept,
-        progress_bar("completing prefixes", None, "completions") as advance,
+        progress("completing prefixes", None, "completions") as bar,
     ):
         completer = Completer(
             engine, builder.sampling, seed=seed, ledger=kept, checker=checker, checker_version=version
         )
-        _run(jobs, completer, advance)
+        _run(jobs, completer, bar)
     prefixes = builder.prefixes
     label_rows = [row for job in jobs for row in _label_rows(job, settings.truncated)]
     asked = [prefix for prefix in prefixes.values() if prefix.n_asked]
@@ -256,7 +256,7 @@ def _skip(solution: Solution) -> Schedule:
     return [IMPLIED_GOOD] * (solution.n_steps - 1) + [outcome_of(solution)]
 
 
-def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
+def _run(jobs: list[_Job], completer: Completer, bar: Bar) -> None:
     """Advance all schedules side by side; what they ask for together is one wave."""
     waiting = jobs
     while waiting:
@@ -273,7 +273,7 @@ def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
                 prefix = job.prefixes[step]
                 _, before = wanted.get(id(prefix), (prefix, 0))
                 wanted[id(prefix)] = (prefix, max(n, before))
-        completer.fill(wanted.values(), advance)
+        completer.fill(wanted.values(), bar)
         waiting = still
 
 
