@@ -262,18 +262,42 @@ class RewardModel(nn.Module):
         hidden = self.model.base_model(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
         ).last_hidden_state  # (B, T, H)
-        outputs = self._head[0](hidden[rows, positions]).float()  # (S, C)
-        if self._difference is None:
-            logits = outputs[:, 0]
-        else:
-            good, bad = self._difference
-            logits = outputs[:, good] - outputs[:, bad]
+        logits = self.head_logits(hidden[rows, positions])
         if lm_rows is None or lm_positions is None:
             return RewardOutput(logits)
-        scores = self._lm_scores(hidden[lm_rows, lm_positions]).float()  # (L, V)
+        scores = self.lm_projection()(hidden[lm_rows, lm_positions]).float()  # (L, V)
         targets = input_ids[lm_rows, lm_positions + 1]
         chosen = scores.gather(1, targets[:, None])[:, 0]
         return RewardOutput(logits, chosen - scores.logsumexp(dim=1))
+
+    @property
+    def head(self) -> nn.Module:
+        """The head that is read; the language-model head in the token form."""
+        return self._head[0]
+
+    def head_logits(self, states: Tensor) -> Tensor:
+        """(S,) float32 logits of (S, H) last hidden states at the judged tokens."""
+        outputs = self._head[0](states)  # (S, C)
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        if self._difference is None:
+            return cast(Tensor, outputs[:, 0])
+        good, bad = self._difference
+        return cast(Tensor, outputs[:, good] - outputs[:, bad])
+
+    def lm_projection(self) -> nn.Linear:
+        """The projection to vocabulary logits, for the LM term of a pairwise model.
+
+        Raises:
+            ValueError: The model was made without one (with_lm_head).
+        """
+        if self.lm_head is not None:
+            return self.lm_head
+        if not self.model.config.tie_word_embeddings:
+            raise ValueError("this reward model has no language-model head: make it with with_lm_head=True")
+        weight = cast(nn.Embedding, self.model.get_input_embeddings()).weight
+        projection = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+        projection.weight = weight
+        return projection
 
     def step_logits(
         self,
@@ -289,14 +313,6 @@ class RewardModel(nn.Module):
             input_ids, rows, positions, attention_mask=attention_mask, position_ids=position_ids
         )
         return output.logits
-
-    def _lm_scores(self, hidden: Tensor) -> Tensor:
-        if self.lm_head is not None:
-            return cast(Tensor, self.lm_head(hidden))
-        if not self.model.config.tie_word_embeddings:
-            raise ValueError("this reward model has no language-model head: make it with with_lm_head=True")
-        embeddings = cast(nn.Embedding, self.model.get_input_embeddings())
-        return nn.functional.linear(hidden, embeddings.weight)
 
 
 def output_embeddings(model: PreTrainedModel) -> nn.Module:

@@ -23,8 +23,16 @@ def add_adapters(model: Any, config: LoraConfig, trained: nn.Module | None = Non
     import peft
 
     targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    kept = [name for name, module in model.named_modules() if module is trained]
     wrapper = peft.get_peft_model(
-        model, peft.LoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets, lora_dropout=0.0)
+        model,
+        peft.LoraConfig(
+            r=config.rank,
+            lora_alpha=config.alpha,
+            target_modules=targets,
+            exclude_modules=kept or None,
+            lora_dropout=0.0,
+        ),
     )
     if trained is not None:
         trained.requires_grad_(True)

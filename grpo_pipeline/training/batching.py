@@ -37,7 +37,7 @@ class Row:
         """Refuse rows that could not be read as they say."""
         if not 0 <= self.n_prompt <= len(self.tokens):
             raise ValueError(f"n_prompt is {self.n_prompt} in a row of {len(self.tokens)} tokens")
-        if len(self.read) and not (0 <= self.read[0] and self.read[-1] < len(self.tokens)):
+        if len(self.read) and not (self.read[0] >= 0 and self.read[-1] < len(self.tokens)):
             raise ValueError(f"read positions {self.read.tolist()} leave the row's {len(self.tokens)} tokens")
 
     @property

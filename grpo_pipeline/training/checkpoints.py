@@ -86,7 +86,9 @@ def load_checkpoint(folder: Path, run: str) -> Checkpoint | None:
         record = json.loads((newest / STATE).read_text(encoding="utf-8"))
         tensors = load_file(newest / TENSORS)
     except (OSError, ValueError) as error:
-        raise UserError(f"{newest}: the checkpoint cannot be read ({error}); delete the folder to start anew") from error
+        raise UserError(
+            f"{newest}: the checkpoint cannot be read ({error}); delete the folder to start anew"
+        ) from error
     if record["run"] != run:
         raise UserError(f"{newest}: a checkpoint of another configuration; delete the folder to start anew")
     torch.set_rng_state(tensors.pop(_RNG_CPU))

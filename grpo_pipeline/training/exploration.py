@@ -37,8 +37,10 @@ class Experience:
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """By table name."""
-        tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps, "advantages": self.advantages}
-        return tables if self.step_scores is None else tables | {"step_scores": self.step_scores}
+        tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps}
+        if self.step_scores is not None:
+            tables["step_scores"] = self.step_scores
+        return tables | {"advantages": self.advantages}
 
 
 class Explorer:
@@ -63,11 +65,11 @@ class Explorer:
         engine: Engine,
         prompts: PromptBuilder,
         problems: pl.DataFrame,
+        *,
         method: Method,
         config: RunConfig,
         reward_model_dir: Path | None,
-        *,
-        round: int,  # noqa: A002 - the project's one name for it
+        round: int,
         seed: int,
     ) -> None:
         self._engine, self._prompts, self._method, self._config = engine, prompts, method, config
@@ -115,7 +117,6 @@ class Explorer:
             round=self._round,
             seed=self._seed,
             step=step,
-            progress=False,
         ).frame
         _check_version(rollouts, version)
         checked = check_rollouts(rollouts, chosen)
@@ -152,7 +153,7 @@ def needs_reward_model(method: Method, config: RunConfig) -> bool:
     return process or config.policy.reward.model_weight > 0
 
 
-def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:  # noqa: A002
+def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:
     """The problems of a step: epochs of seeded shuffles, cut into steps; no problem twice in a step.
 
     Args:
@@ -188,9 +189,7 @@ def plain_advantages(rollouts: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFr
             step_rewards=pl.lit(None, pl.List(pl.Float32)),
             step_advantages=pl.concat_list(pl.col("outcome_reward").fill_null(0.0)).cast(pl.List(pl.Float32)),
         )
-        .select(
-            "rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$"
-        )
+        .select("rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$")
     )
 
 

@@ -79,7 +79,7 @@ def collate_padded(rows: Sequence[Row], chosen: Sequence[int], pad_id: int, devi
     )
 
 
-def collate_packed(rows: Sequence[Row], chosen: Sequence[int], pad_id: int, device: torch.device) -> MicroBatch:  # noqa: ARG001
+def collate_packed(rows: Sequence[Row], chosen: Sequence[int], pad_id: int, device: torch.device) -> MicroBatch:
     """One sequence without padding; rows with the same prompt follow its single copy.
 
     Args:

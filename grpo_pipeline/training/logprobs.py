@@ -77,7 +77,7 @@ class _TokenLogprobs(torch.autograd.Function):
     """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(  # noqa: PLR0917 - autograd passes by position
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         n = hidden.shape[0]
@@ -97,7 +97,7 @@ class _TokenLogprobs(torch.autograd.Function):
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:  # noqa: D102
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         hidden, weight, bias, targets, lse = ctx.saved_tensors
         grad = grads[0] / ctx.temperature
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]

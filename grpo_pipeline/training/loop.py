@@ -97,9 +97,7 @@ def read_all(runner: Runner, rows: Sequence[Row], read: Callable[[MicroBatch], T
     while True:
         try:
             with torch.no_grad(), runner.running(training=False):
-                pieces = [
-                    (chosen, read(runner.collate(rows, chosen))) for chosen in runner.plan(rows)
-                ]
+                pieces = [(chosen, read(runner.collate(rows, chosen))) for chosen in runner.plan(rows)]
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

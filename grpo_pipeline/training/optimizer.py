@@ -49,7 +49,9 @@ class Optimizer:
             {"params": [p for p in self.parameters.values() if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in self.parameters.values() if p.dim() < 2], "weight_decay": 0.0},
         ]
-        self._adamw = torch.optim.AdamW([group for group in groups if group["params"]], lr=config.lr, betas=config.betas)
+        self._adamw = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=config.lr, betas=config.betas
+        )
 
     @property
     def next_learning_rate(self) -> float:

@@ -145,12 +145,12 @@ class _Pad(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, layout: PackedLayout) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, packed: Tensor, layout: PackedLayout) -> Tensor:
         ctx.layout = layout
         return packed.index_select(0, layout.gather)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return grads[0].index_select(0, ctx.layout.slot), None
 
 
@@ -158,19 +158,19 @@ class _Unpad(torch.autograd.Function):
     """(M, ...) slots -> (L, ...) packed tokens."""
 
     @staticmethod
-    def forward(ctx: Any, slots: Tensor, layout: PackedLayout) -> Tensor:  # noqa: D102
+    def forward(ctx: Any, slots: Tensor, layout: PackedLayout) -> Tensor:
         ctx.layout = layout
         return slots.index_select(0, layout.slot)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # noqa: D102
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         result = grads[0].new_zeros((len(ctx.layout.gather), *grads[0].shape[1:]))
         result[ctx.layout.slot] = grads[0]  # each slot at most once, so nothing accumulates
         return result, None
 
 
-def packed_attention_forward(
-    module: nn.Module,  # noqa: ARG001
+def packed_attention_forward(  # noqa: PLR0917 - transformers passes by position
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -178,7 +178,7 @@ def packed_attention_forward(
     scaling: float | None = None,
     dropout: float = 0.0,
     packed_layout: PackedLayout | None = None,
-    **kwargs: Any,  # noqa: ARG001
+    **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer over a packed sequence, in transformers' signature.
 
@@ -247,9 +247,9 @@ def packed_attention(model: nn.Module) -> Iterator[None]:
     the backward pass, where activations are computed again in it).
     """
     config: Any = model.config
-    before = config._attn_implementation  # noqa: SLF001
-    config._attn_implementation = PACKED_ATTENTION  # noqa: SLF001
+    before = config._attn_implementation
+    config._attn_implementation = PACKED_ATTENTION
     try:
         yield
     finally:
-        config._attn_implementation = before  # noqa: SLF001
+        config._attn_implementation = before

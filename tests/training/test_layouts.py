@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from toy_policies import make_model, make_rows
 
 from grpo_pipeline.training.batching import Row, plan_packed, plan_padded, response_row
 from grpo_pipeline.training.layouts import collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import PACKED_ATTENTION, packed_attention
-from toy_policies import make_model, make_rows
 
 CPU = torch.device("cpu")
 
@@ -74,9 +74,14 @@ def test_packed_form_runs_each_prompt_once():
 
 def test_attention_is_put_back_after_a_failure(model):
     before = model.config._attn_implementation
-    with pytest.raises(ZeroDivisionError), packed_attention(model):
-        assert model.config._attn_implementation == PACKED_ATTENTION
-        raise ZeroDivisionError
+
+    def fail():
+        with packed_attention(model):
+            assert model.config._attn_implementation == PACKED_ATTENTION
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert model.config._attn_implementation == before
 
 
