@@ -87,7 +87,7 @@ def train_reward_model(
         progress: Whether to show a progress bar.
 
     Raises:
-        UserError: A folder that does not fit, no usable row, or memory that does not hold 64 tokens.
+        UserError: A folder that does not fit, no usable row, or memory that does not hold a few tokens.
         ValueError: A row of an evaluation problem.
     """
     place = model or ModelConfig()
