@@ -40,9 +40,7 @@ def measure_round(
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)
     figures = stages.evaluate_policy(config, number, problems, rollouts, greedy, scores)
-    quality = stages.evaluate_prm(
-        config, number, problems, rollouts, scores, (labelled.rollouts, labelled.labels)
-    )
+    quality = stages.evaluate_prm(config, number, problems, rollouts, scores, (labelled.rollouts, labelled.labels))
     return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
 
 

@@ -238,6 +238,11 @@ class GrpoConfig(Section):
 
     supervision: Literal["outcome", "process"] = Field("process", description="Outcome or process supervision.")
     beta: NonNegativeFloat = Field(0.04, description="Weight of the KL to the reference; 0 loads no reference.")
+    unbiased_kl: bool = Field(
+        False,
+        description="Multiply the KL by the ratio, for the unbiased gradient of the reverse KL (TRL's default); "
+        "off is the paper's.",
+    )
     epsilon: PositiveFloat = Field(0.2, description="Clip range of the ratio.")
     epsilon_high: PositiveFloat | None = Field(None, description="Upper clip range; null is epsilon (clip-higher).")
     loss_type: Literal["grpo", "bnpo", "dapo", "dr_grpo"] = Field("grpo", description="How token losses are averaged.")

@@ -19,8 +19,8 @@ class PromptBuilder:
         tokenizer: A transformers tokenizer; with ``config.chat`` it must have a chat template.
         config: Template, number of worked examples, chat.
         examples: Rows of the problems table (``question``, ``gold_solution``) that examples are taken from,
-            in order; rows without a solution are passed over. Give one more than ``config.examples``: a
-            question is never shown its own solution.
+            in order; rows without a solution are passed over. A question is never shown its own solution:
+            give one more than ``config.examples``, or such a question has one example less.
 
     Raises:
         UserError: Fewer usable examples than ``config.examples``, or chat without a chat template.
@@ -59,11 +59,6 @@ class PromptBuilder:
 
     def _shots(self, question: str) -> Sequence[tuple[str, str]]:
         others = [example for example in self._examples if example[0] != question]
-        if len(others) < self._config.examples:
-            raise UserError(
-                f"prompt.examples = {self._config.examples}, but one of the {len(self._examples)} examples is the very "
-                "question that is asked; a question is not shown its own solution, so give one example more"
-            )
         return others[: self._config.examples]
 
     def _messages(self, question: str) -> list[dict[str, str]]:

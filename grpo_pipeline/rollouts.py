@@ -13,10 +13,10 @@ import polars as pl
 from grpo_pipeline.config import SamplingConfig
 from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingParams
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.progress import progress_bar
+from grpo_pipeline.progress import progress
 from grpo_pipeline.prompts import PromptBuilder
-from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.seeds import derive_id, derive_seed
+from grpo_pipeline.tables import from_rows
 
 Checker = Callable[[Sequence[str], Sequence[str]], Iterable[Any]]
 """(gold answers, solution texts) -> one Check (verdict, answer, reason) each; `answers.check_many` is one."""
@@ -54,10 +54,9 @@ def sample_rollouts(
     *,
     group_size: int,
     stage: str,
-    round: int,  # noqa: A002 - the project's one name for it
+    round: int,
     seed: int,
     step: int | None = None,
-    progress: bool = True,
 ) -> RolloutResult:
     """Sample a group of rollouts for every problem.
 
@@ -71,7 +70,6 @@ def sample_rollouts(
         round: RL round.
         seed: The run's seed.
         step: Exploration step inside training, None elsewhere.
-        progress: Whether to show a progress bar (only ever on a terminal).
     """
     params = sampling_params(sampling)
     address = (stage, round, -1 if step is None else step)
@@ -81,9 +79,9 @@ def sample_rollouts(
         if len(prompt) < engine.max_model_len:
             seeds = [derive_seed(seed, *address, problem_id, index) for index in range(group_size)]
             asked.append((problem_id, prompt, seeds))
-    with progress_bar("sampling rollouts", len(asked) * group_size, "rollouts", progress) as advance:
+    with progress("sampling rollouts", len(asked) * group_size, "rollouts") as bar:
         requests = [Request(prompt, seeds) for _, prompt, seeds in asked]
-        groups = engine.generate(requests, params, lambda _, samples: advance(len(samples))) if requests else []
+        groups = engine.generate(requests, params, lambda _, samples: bar.advance(len(samples))) if requests else []
     rows = [
         _rollout_row(sample, problem_id=problem_id, prompt=prompt, index=index, seed=seeds[index], params=params)
         | {
@@ -95,7 +93,7 @@ def sample_rollouts(
         for (problem_id, prompt, seeds), samples in zip(asked, groups, strict=True)
         for index, sample in enumerate(samples)
     ]
-    frame = frame_of("rollouts", rows)
+    frame = from_rows(rows, "rollouts")
     counts = {
         "problems": problems.height,
         "prompt_too_long": problems.height - len(asked),
@@ -167,7 +165,7 @@ def check_rollouts(
         }
         for rollout_id, problem_id in columns.select("rollout_id", "problem_id").iter_rows()
     ]
-    return frame_of("checked", rows)
+    return from_rows(rows, "checked")
 
 
 def gold_answers(problems: pl.DataFrame) -> dict[str, str]:
@@ -198,13 +196,3 @@ def run_checker(checker: Checker, golds: Sequence[str], texts: Sequence[str]) ->
             "are loaded (load_problems does and counts them)"
         )
     return checks
-
-
-def frame_of(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    """Rows as a frame with exactly the table's columns and types."""
-    return pl.DataFrame(rows, schema=frame_schema(table))
-
-
-def frame_schema(table: str) -> pl.Schema:
-    """The table's columns as polars types."""
-    return pl.Schema(TABLES[table].schema)

@@ -247,8 +247,8 @@ _ALL = [
         ("subject", "metric"),
         [
             _ROUND,
-            ("subject", _STRING, "policy or prm"),
-            ("subject_id", _STRING, "the model that was measured"),
+            ("subject", _STRING, "policy, prm or labels"),
+            ("subject_id", _STRING, "the model that was measured; for labels the completer"),
             ("metric", _STRING, "accuracy, greedy, maj8, pass8, bon8, step_accuracy, auc, ..."),
             ("value?", _F64, "the figure; null where it is undefined (an AUC with one class)"),
             ("standard_error?", _F64, "its standard error over problems, null where none is given"),

@@ -165,7 +165,7 @@ def _same_kind(found: pa.DataType, expected: pa.DataType) -> bool:
     return bool(found == expected)
 
 
-def scan(table: str, run: str | Path, *, stage: str | None = None, round: int | None = None) -> pl.LazyFrame:  # noqa: A002
+def scan(table: str, run: str | Path, *, stage: str | None = None, round: int | None = None) -> pl.LazyFrame:
     """Every row of a table in the finished artifacts of a run, lazily.
 
     A run may hold several artifacts with the same table (rollouts that were labelled, trained on, evaluated;
@@ -196,7 +196,7 @@ def scan(table: str, run: str | Path, *, stage: str | None = None, round: int | 
     return pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
 
 
-def read(table: str, run: str | Path, *, stage: str | None = None, round: int | None = None) -> pl.DataFrame:  # noqa: A002
+def read(table: str, run: str | Path, *, stage: str | None = None, round: int | None = None) -> pl.DataFrame:
     """`scan`, collected."""
     return scan(table, run, stage=stage, round=round).collect()
 

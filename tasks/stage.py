@@ -15,7 +15,7 @@ from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
 
 P = ParamSpec("P")
-R = TypeVar("R", ArtifactRef, ModelRef)
+R = TypeVar("R", bound=ArtifactRef | ModelRef)
 
 
 def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
@@ -28,27 +28,22 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(stage)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | State[R]:
-        ref = stage(*args, **kwargs)
+        ref: R = stage(*args, **kwargs)
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
         if artifact is None:
             return ref
-        if artifact.was_cached:
+        if artifact.cached:
             return Completed(name="Cached", message=f"{artifact.path} was there", data=ref)
         _publish(artifact)
         return ref
 
-    name = stage.__name__
-    prefect_task = task(
-        run,
-        name=name,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-        description=(stage.__doc__ or "").strip().splitlines()[0],
-    )
+    summary = (stage.__doc__ or "").strip().splitlines()[0]
+    as_task = task(name=stage.__name__, description=summary, cache_policy=NO_CACHE, persist_result=False)
+    prefect_task: Any = as_task(run)
 
     @functools.wraps(stage)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        state: Any = prefect_task(*args, return_state=True, **kwargs)
+        state = prefect_task(*args, return_state=True, **kwargs)
         result: R = state.result()
         return result
 
@@ -66,7 +61,7 @@ def _publish(artifact: ArtifactRef) -> None:
         key=f"{artifact.stage}-round-{artifact.round}".replace("_", "-"),
         description=f"{artifact.stage}, round {artifact.round}",
         markdown=(
-            f"`{artifact.path}` in {manifest.seconds:.1f} s\n\n| table | rows |\n|---|---|\n{rows}\n\n"
+            f"`{artifact.path}` in {manifest.timings.seconds:.1f} s\n\n| table | rows |\n|---|---|\n{rows}\n\n"
             + (f"| count | |\n|---|---|\n{counts}\n" if counts else "")
         ),
     )

@@ -1,7 +1,7 @@
-"""Decide whether an answer is right: every label and every reward comes from here.
+r"""Decide whether an answer is right: every label and every reward comes from here.
 
     from grpo_pipeline.answers import check, check_many
-    check("\\\\frac{1}{2}", "so it is \\\\boxed{0.5}").verdict   # "correct"
+    check("\\frac{1}{2}", "so it is \\boxed{0.5}").verdict   # "correct"
 
 A solution's way: `extract` (find the span), `normalise` and `tokens` (one spelling), `grammar` and
 `structures` (nodes), `reading` (what the string means), `compare` (typed rules; `exact`, `numeric`, `sets`),

@@ -19,7 +19,12 @@ from grpo_pipeline.answers.verdicts import Check, Mode, NeedsWorker, Refused
 
 TIME_LIMIT = 2.0
 _WHOLE = re.compile(r"-?\d{1,18}")
-_GOLD_REASONS = {"empty": "gold_empty", "code": "gold_code", "over_limit": "gold_over_limit", "undefined": "gold_undefined"}
+_GOLD_REASONS = {
+    "empty": "gold_empty",
+    "code": "gold_code",
+    "over_limit": "gold_over_limit",
+    "undefined": "gold_undefined",
+}
 
 
 def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = TIME_LIMIT) -> Check:
@@ -54,9 +59,9 @@ def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = 
 
 
 def is_correct(gold: str, text: str, mode: Mode = "solution") -> bool:
-    """Whether the verdict is "correct".
+    r"""Whether the verdict is "correct".
 
-    >>> is_correct("\\\\frac{1}{2}", "0.5", "answer")
+    >>> is_correct("\\frac{1}{2}", "0.5", "answer")
     True
     """
     return check(gold, text, mode).verdict == "correct"
@@ -95,12 +100,13 @@ def _gold_problem(gold: str) -> str | None:
 def _is_quotable(reading: Reading) -> bool:
     """A gold beyond the grammar is still of use word for word if it is well formed and says something."""
     key = reading.key
-    return bool(re.search(r"[A-Za-z0-9]", key)) and key.count("{") == key.count("}") and reading.words not in (
+    balanced = key.count("{") == key.count("}")
+    return balanced and bool(re.search(r"[A-Za-z0-9]", key)) and reading.words not in (
         "nan", "none", "null", "n/a", "na", "unknown", "idk",
     )  # fmt: skip
 
 
-def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:
+def compare_spans(gold: str, span: str, *, heavy: bool = False) -> Check:  # noqa: C901, PLR0911 - the order of the rules, top to bottom
     """Compare a usable gold answer with an answer span.
 
     Raises:
@@ -178,4 +184,3 @@ def _has_word(words: str) -> bool:
 
 def _is_words(said: Reading) -> bool:
     return bool(said.nodes) and isinstance(said.nodes[0], n.Words)
-

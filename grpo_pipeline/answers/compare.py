@@ -1,18 +1,29 @@
 """Typed comparison of two nodes. Each kind has its rule; nothing is compared as text here but words."""
 
 from fractions import Fraction
-from typing import Any
 
 from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.canonical import canonical, decimal_digits, free_symbols, is_scalar
 from grpo_pipeline.answers.exact import exact_value
-from grpo_pipeline.answers.names import flatten, has_inequality, same_name, spread, value_of
-from grpo_pipeline.answers.numeric import proportional, same_constants, same_functions
-from grpo_pipeline.answers.sets import INEQUALITIES, same_sets, to_set
+from grpo_pipeline.answers.identity import proportional, same_constants, same_functions
+from grpo_pipeline.answers.names import has_inequality, same_name, spread, value_of
+from grpo_pipeline.answers.rounding import percent_pairs, rounded
+from grpo_pipeline.answers.sets import same_sets, to_set
+from grpo_pipeline.answers.shapes import (
+    as_set,
+    as_vector,
+    ascending,
+    bracket_pair,
+    difference,
+    is_set_operation,
+    unordered,
+    unordered_items,
+    unwrap,
+    variables,
+)
 from grpo_pipeline.answers.verdicts import Refused
 
 MAX_ITEMS = 200
-_ORDERED = ("(", "[", "<")
 
 
 class Comparer:
@@ -21,17 +32,17 @@ class Comparer:
     def __init__(self, *, heavy: bool = False) -> None:
         self.heavy = heavy
 
-    def same(self, gold: n.Node, answer: n.Node) -> bool:
+    def same(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Whether the answer means what the gold means.
 
         Raises:
             Refused: undefined, over_limit or undecided.
             NeedsWorker: where a worker process has to go on.
         """
-        gold, answer = _unwrap(spread(gold)), _unwrap(spread(answer))
+        gold, answer = unwrap(spread(gold)), unwrap(spread(answer))
         if isinstance(gold, n.Listing) and isinstance(answer, n.Listing) and canonical(gold) == canonical(answer):
             return True
-        if has_inequality(gold) or has_inequality(answer) or _is_set_operation(gold) or _is_set_operation(answer):
+        if has_inequality(gold) or has_inequality(answer) or is_set_operation(gold) or is_set_operation(answer):
             return self.same_real_sets(gold, answer)
         if isinstance(gold, n.Relation) or isinstance(answer, n.Relation):
             return self.same_relations(gold, answer)
@@ -65,18 +76,18 @@ class Comparer:
         return value_of(node, heavy=self.heavy) if isinstance(node, n.Relation) else (None, node)
 
     def same_equations(self, gold: n.Relation, answer: n.Relation) -> bool:
-        """left - right of one is a constant multiple of the other's."""
+        """Left - right of one is a constant multiple of the other's."""
         if gold.ops != ("=",) or answer.ops != ("=",):
             return False
         if not all(is_scalar(part) for part in (*gold.operands, *answer.operands)):
             return False
-        if _variables(gold) != _variables(answer):
+        if variables(gold) != variables(answer):
             return False
-        return proportional(_difference(gold), _difference(answer), heavy=self.heavy)
+        return proportional(difference(gold), difference(answer), heavy=self.heavy)
 
-    def same_real_sets(self, gold: n.Node, answer: n.Node) -> bool:
+    def same_real_sets(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Inequalities, intervals and set operations as sets of reals; else the same relations."""
-        left, right = to_set(_as_set(gold), heavy=self.heavy), to_set(_as_set(answer), heavy=self.heavy)
+        left, right = to_set(as_set(gold), heavy=self.heavy), to_set(as_set(answer), heavy=self.heavy)
         if left is not None and right is not None:
             return same_sets(left, right)
         if isinstance(gold, n.Relation) and isinstance(answer, n.Relation):
@@ -96,11 +107,11 @@ class Comparer:
         return False
 
     def same_open_interval(self, gold: n.Node, answer: n.Node) -> bool:
-        """a < x <= b with symbolic ends beside (a, b]."""
+        """A < x <= b with symbolic ends beside (a, b]."""
         relation, interval = (gold, answer) if isinstance(gold, n.Relation) else (answer, gold)
         if not isinstance(relation, n.Relation) or not isinstance(interval, n.Sequence) or len(interval.items) != 2:
             return False
-        relation = _ascending(relation)
+        relation = ascending(relation)
         if len(relation.ops) != 2 or not set(relation.ops) <= {"<", "<="}:
             return False
         brackets = ("[" if relation.ops[0] == "<=" else "(") + ("]" if relation.ops[1] == "<=" else ")")
@@ -109,21 +120,21 @@ class Comparer:
 
     def same_inequalities(self, gold: n.Relation, answer: n.Relation) -> bool:
         """Chains read in either direction; single ones up to a positive factor."""
-        first, second = _ascending(gold), _ascending(answer)
+        first, second = ascending(gold), ascending(answer)
         if first.ops != second.ops:
             return False
         if len(first.operands) == len(second.operands) and self.all_same(first.operands, second.operands):
             return True
         if len(first.ops) != 1 or not all(is_scalar(p) for p in (*first.operands, *second.operands)):
             return False
-        if _variables(first) != _variables(second):
+        if variables(first) != variables(second):
             return False
         positive = first.ops != ("!=",)
-        return proportional(_difference(first), _difference(second), heavy=self.heavy, positive=positive)
+        return proportional(difference(first), difference(second), heavy=self.heavy, positive=positive)
 
     # -- notations -------------------------------------------------------------------------------------
 
-    def same_notations(self, gold: n.Node, answer: n.Node) -> bool:
+    def same_notations(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Times, ratios and numbers in a base."""
         match gold, answer:
             case n.Time(seconds=a), n.Time(seconds=b):
@@ -164,7 +175,7 @@ class Comparer:
 
     def same_scalars(self, gold: n.Node, answer: n.Node) -> bool:
         """Numbers and expressions; percent signs are tried both ways."""
-        pairs = list(_percent_pairs(gold, answer))
+        pairs = list(percent_pairs(gold, answer))
         return any(self.same_values(a, b) for a, b in pairs)
 
     def same_values(self, gold: n.Node, answer: n.Node) -> bool:
@@ -173,7 +184,7 @@ class Comparer:
         if not free_symbols(gold) and not free_symbols(answer):
             left, right = exact_value(gold), exact_value(answer)
             if left is not None and right is not None:
-                return left == right or _rounded(left, right, decimal_digits(gold), decimal_digits(answer))
+                return left == right or rounded(left, right, decimal_digits(gold), decimal_digits(answer))
             return spelled or same_constants(gold, answer, heavy=self.heavy)
         return spelled or same_functions(gold, answer, heavy=self.heavy)
 
@@ -181,22 +192,22 @@ class Comparer:
 
     def same_collections(self, gold: n.Node, answer: n.Node) -> bool:
         """Lists and sets without order, tuples and matrices with it."""
-        if _unordered(gold) and _unordered(answer):
-            left, right = _items(gold), _items(answer)
+        if unordered(gold) and unordered(answer):
+            left, right = unordered_items(gold), unordered_items(answer)
             if isinstance(gold, n.Sequence) or isinstance(answer, n.Sequence):
                 left, right = self.distinct(left), self.distinct(right)
             return self.same_unordered(left, right)
-        if _unordered(gold) or _unordered(answer):
+        if unordered(gold) or unordered(answer):
             return self.same_assignments(gold, answer)
         if isinstance(gold, n.Matrix) and isinstance(answer, n.Matrix):
             return [len(r) for r in gold.rows] == [len(r) for r in answer.rows] and all(
                 self.all_same(a, b) for a, b in zip(gold.rows, answer.rows, strict=True)
             )
         if isinstance(gold, n.Matrix) or isinstance(answer, n.Matrix):
-            left_items, right_items = _vector(gold), _vector(answer)
+            left_items, right_items = as_vector(gold), as_vector(answer)
             return left_items is not None and right_items is not None and self.all_same(left_items, right_items)
         if isinstance(gold, n.Sequence) and isinstance(answer, n.Sequence):
-            return _brackets(gold) == _brackets(answer) and self.all_same(gold.items, answer.items)
+            return bracket_pair(gold) == bracket_pair(answer) and self.all_same(gold.items, answer.items)
         return False
 
     def all_same(self, left: tuple[n.Node, ...], right: tuple[n.Node, ...]) -> bool:
@@ -215,12 +226,12 @@ class Comparer:
         return True
 
     def same_assignments(self, gold: n.Node, answer: n.Node) -> bool:
-        """x = 1, y = 3 beside (1, 3)."""
-        listing, ordered = (gold, answer) if _unordered(gold) else (answer, gold)
+        """X = 1, y = 3 beside (1, 3)."""
+        listing, ordered = (gold, answer) if unordered(gold) else (answer, gold)
         record = self.record(listing)
         if record is None or not isinstance(ordered, n.Sequence | n.Matrix):
             return False
-        vector = _vector(ordered)
+        vector = as_vector(ordered)
         if vector is None or (isinstance(ordered, n.Sequence) and ordered.left == "["):
             return False
         return self.all_same(record, vector) if listing is gold else self.all_same(vector, record)
@@ -275,125 +286,3 @@ class Comparer:
             record = self.record(item) if isinstance(item, n.Listing) else None
             found.append(item if record is None else n.Sequence("(", ")", record))
         return found
-
-
-def _unwrap(node: n.Node) -> n.Node:
-    """A list or set of one item is that item; a one-entry matrix is its entry."""
-    while True:
-        if isinstance(node, n.Listing) and len(node.items) == 1:
-            node = node.items[0]
-        elif isinstance(node, n.Sequence) and node.left == "{" and len(node.items) == 1:
-            node = spread(node.items[0])
-        else:
-            return node
-
-
-def _unordered(node: n.Node) -> bool:
-    return isinstance(node, n.Listing) or (isinstance(node, n.Sequence) and node.left == "{")
-
-
-def _items(node: n.Node) -> list[n.Node]:
-    if isinstance(node, n.Listing):
-        return list(node.items) if node.join == ";" else flatten(node.items)
-    return flatten(node.items) if isinstance(node, n.Sequence) else [node]
-
-
-def _brackets(node: n.Sequence) -> str:
-    return "()" if node.left == "<" else node.left + node.right
-
-
-def _vector(node: n.Node) -> tuple[n.Node, ...] | None:
-    if isinstance(node, n.Sequence) and node.left in _ORDERED and node.left + node.right in ("()", "[]", "<>"):
-        return node.items
-    if isinstance(node, n.Matrix):
-        if all(len(row) == 1 for row in node.rows):
-            return tuple(row[0] for row in node.rows)
-        if len(node.rows) == 1:
-            return node.rows[0]
-    return None
-
-
-def _is_set_operation(node: n.Node) -> bool:
-    if isinstance(node, n.Relation):
-        return node.ops == ("in",) and _is_set_operation(node.operands[1])
-    return isinstance(node, n.SetOp)
-
-
-def _as_set(node: n.Node) -> n.Node:
-    """A list of numbers, or one number, beside a set is the set of them."""
-    if isinstance(node, n.Listing) and all(is_scalar(item) for item in node.items):
-        return n.Sequence("{", "}", node.items)
-    return n.Sequence("{", "}", (node,)) if is_scalar(node) else node
-
-
-def _difference(relation: n.Relation) -> n.Node:
-    left, right = relation.operands
-    return n.Add((left, n.Mul((n.Number(Fraction(-1)), right))))
-
-
-def _variables(relation: n.Relation) -> set[str]:
-    return set().union(*(free_symbols(part) for part in relation.operands))
-
-
-def _ascending(relation: n.Relation) -> n.Relation:
-    """A chain of > read from right to left."""
-    if relation.ops and set(relation.ops) <= {">", ">="}:
-        flipped = tuple({">": "<", ">=": "<="}[op] for op in reversed(relation.ops))
-        return n.Relation(tuple(reversed(relation.operands)), flipped)
-    return relation
-
-
-def _percent_pairs(gold: n.Node, answer: n.Node) -> Any:
-    """The pairs of values that percent signs allow: 33% is 33, 33% and 0.33; a gold 0.335 is 33.5%."""
-    gold_part, answer_part = _percent(gold), _percent(answer)
-    if gold_part is not None and answer_part is not None:
-        return [(gold_part, answer_part)]
-    if gold_part is not None:
-        return [(gold, answer), (gold_part, answer)]
-    if answer_part is not None:
-        return [(gold, answer), (gold, answer_part)]
-    return [(gold, answer)]
-
-
-def _percent(node: n.Node) -> n.Node | None:
-    """What stands before a percent sign, a minus in front included."""
-    if isinstance(node, n.Call) and node.name == "percent":
-        return node.args[0]
-    if isinstance(node, n.Mul) and isinstance(node.factors[-1], n.Call) and node.factors[-1].name == "percent":
-        return n.Mul((*node.factors[:-1], node.factors[-1].args[0]))
-    if isinstance(node, n.Add) and isinstance(node.terms[-1], n.Call) and node.terms[-1].name == "percent":
-        return n.Add((*node.terms[:-1], node.terms[-1].args[0]))
-    return None
-
-
-def _rounded(left: Fraction, right: Fraction, left_digits: int, right_digits: int) -> bool:
-    """Whether one is a decimal of at least seven digits that rounds (or cuts off) the other.
-
-    Two decimals may also differ in length: the shorter, of six digits or more, must round the longer.
-    Whole numbers and short decimals are exact and never rounded to.
-    """
-    digits = min(d for d in (left_digits, right_digits) if d) if left_digits or right_digits else 0
-    both = bool(left_digits and right_digits)
-    if max(left_digits, right_digits) >= 15 and left.denominator * right.denominator != 1:
-        if abs(left - right) <= max(abs(left), abs(right)) / 10**14:
-            return True  # the noise of floating point: 0.30000000000000004
-    if digits < (6 if both else 7) or (left.denominator == 1 and right.denominator == 1):
-        return False
-    size = max(abs(left), abs(right))
-    if size == 0 or (left < 0) != (right < 0):
-        return False
-    magnitude = Fraction(10) ** (_exponent(size) - min(digits, 12) + 1)
-    exact_side = right if left_digits else left
-    if not both and exact_side.denominator == 1:
-        return abs(left - right) <= size / 10**12
-    return abs(left - right) <= (magnitude / 2 if both else magnitude)
-
-
-def _exponent(value: Fraction) -> int:
-    """The decimal exponent of the leading digit."""
-    guess = (value.numerator.bit_length() - value.denominator.bit_length()) * 3 // 10
-    while Fraction(10) ** guess > value:
-        guess -= 1
-    while Fraction(10) ** (guess + 1) <= value:
-        guess += 1
-    return guess

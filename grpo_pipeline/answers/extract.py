@@ -20,19 +20,20 @@ _JOIN = re.compile(
     r"|(?<![A-Za-z])[A-Za-z](?:_\{?\w{1,3}\}?)?\s*=)*"
 )
 _ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
+# A marker is found by its word (str.rfind, from the end) and then matched there: as one search ignoring case
+# it was four fifths of the time of a check.
+_MARKER_WORDS = ("answer", "solution", "result", "option", "correct choice", "答案", "\na:")
 _MARKER = re.compile(
-    r"(?:\b(?:final\s+answer|the\s+answer|correct\s+answer|correct\s+option|correct\s+choice|answers?|result|solutions?)\s*"
-    r"(?:\*\*|__|\})?\s*(?:\bis\b|\bare\b|:|=|equals)|答案\s*(?:是|为|：|:)|^\s*A:)"
-    r"\s*(?:\*\*|__)?\s*:?",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?:answers?|solutions?|results?|option|correct choice)\s*(?:\*\*|__|\})?\s*"
+    r"(?:(?:is|are|equals)\b|[:=])\s*(?:\*\*|__)?\s*:?"
+    r"|答案\s*(?:是|为|：|:)\s*|\na:\s*",
+    re.IGNORECASE,
 )
 # The one claim in prose that outranks a box before it.
 _FINAL = re.compile(r"\bthe\s+final\s+answer\s+is:?\s*(?=[$\d\\(-])(?!\S*\\boxed)", re.IGNORECASE)
-_BARE_MARKER = re.compile(r"\banswer\s*(?=\$|\\\(|\\\[)", re.IGNORECASE)
+_BARE_MARKER = re.compile(r"answer\s*(?=\$|\\\(|\\\[)", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
-_MATH = re.compile(
-    r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL
-)
+_MATH = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 # A number is taken whole or not at all (atomic groups), so that "1,000.99m" is never cut to "1,000".
 _UNIT = r"(?:mm|cm|m|km|kg|g|s|N|J|W|ft|L)[²³]?(?![A-Za-z])"
 _NUMBER = re.compile(
@@ -41,6 +42,8 @@ _NUMBER = re.compile(
     r"[½¼¾⅓⅔⅕-⅞]?(?>(?:e[+-]?\d+)?)(?:\s?\\?%|\s?percent\b)?(?:(?![A-Za-z_\d])|(?=" + _UNIT + r"))"
     r"|(?<![\w.])\d{1,2}:\d{2}\s*[AaPp]\.?[Mm]"
 )
+_PLAIN = re.compile(r"\s*([-+]?\d[\d,]*(?:\.\d+)?)\s*\Z")
+_REASON = re.compile(r",?\s+(?:because|since|as|which|where|so|and\s+the|when|after|for)\s")
 _SENTENCE_END = re.compile(r"\.(?=\s|$)|\n\s*\n|\n(?=\S)")
 _SPECIAL = re.compile(r"<\|[^|<>]{1,40}\|>|</s>|<eos>|\x1b\[[0-9;]*m")
 _THINK_OPEN = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
@@ -60,14 +63,14 @@ def extract(text: str) -> Extraction:
         return Extraction(None, "over_limit")
     text = after_thinking(text)
     unclosed = False
-    if "\\boxed" in text or "\\fbox" in text or "\\framebox" in text:
+    if "box" in text:
         span, unclosed = _boxed(text)
         if span is not None:
             later = _FINAL.search(text, text.rfind("\\boxed"))
             span = (later and _claim(text[later.end() :][:2_000])) or span
             return Extraction(span, "") if span.strip() else Extraction(None, "empty")
     tail = text[-_TAIL:]
-    if "<" in tail or "\x1b" in tail:
+    if ("<" in tail and ("<|" in tail or "</s>" in tail or "<eos>" in tail)) or "\x1b" in tail:
         tail = _SPECIAL.sub(" ", tail)
     tail = tail.rstrip()
     if not tail:
@@ -79,11 +82,11 @@ def extract(text: str) -> Extraction:
 
 
 def extract_answer(text: str) -> str | None:
-    """The answer span of a solution, None if there is none.
+    r"""The answer span of a solution, None if there is none.
 
-    >>> extract_answer("so it is \\\\boxed{\\\\frac{1}{2}}.")
-    '\\\\frac{1}{2}'
-    >>> extract_answer("48 + 24 = 72\\n#### 72")
+    >>> extract_answer("so it is \\boxed{\\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    >>> extract_answer("48 + 24 = 72\n#### 72")
     '72'
     """
     return extract(text).span
@@ -120,9 +123,9 @@ def _boxed(text: str) -> tuple[str | None, bool]:
 
 
 def find_boxes(text: str) -> list[tuple[int, int, bool, bool]]:
-    """Outermost boxes as (start, end, complete, opened) in one pass over the braces.
+    r"""Outermost boxes as (start, end, complete, opened) in one pass over the braces.
 
-    "\\boxed" without a brace holds the next character, as in TeX; behind it nothing but prose is no box.
+    "\boxed" without a brace holds the next character, as in TeX; behind it nothing but prose is no box.
     """
     boxes: list[tuple[int, int, bool, bool]] = []
     position = 0
@@ -182,7 +185,7 @@ def _with_tail(text: str, box: tuple[int, int, bool, bool], content: str) -> str
 
 def _tagged(tail: str) -> str | None:
     """<answer>...</answer>, then ####."""
-    if "<answer>" in tail.lower():
+    if "</" in tail:
         tags = _ANSWER_TAG.findall(tail)
         if tags:
             return str(tags[-1]).strip()
@@ -194,20 +197,36 @@ def _tagged(tail: str) -> str | None:
 
 def _marked(tail: str) -> str | None:
     """What stands behind the last "answer is", "Answer:" and their like."""
-    match = None
-    for match in _MARKER.finditer(tail):
-        pass
-    if match is None:
-        for match in _BARE_MARKER.finditer(tail):
-            pass
-    if match is None:
-        return None
-    return _claim(tail[match.end() :])
+    match = _last_marker(tail)
+    return None if match is None else _claim(tail[match.end() :])
+
+
+def _last_marker(tail: str) -> re.Match[str] | None:
+    """The last "answer is" or "Answer:"; failing that, the last "Answer" in front of a formula."""
+    lower = tail.lower()
+    if len(lower) != len(tail):  # a few letters change their length
+        lower = tail
+    found = {word: lower.rfind(word) for word in _MARKER_WORDS}
+    bare: re.Match[str] | None = None
+    while True:
+        word = max(found, key=found.__getitem__)
+        at = found[word]
+        if at < 0:
+            return bare
+        if at == 0 or word[0] in "\n答" or not tail[at - 1].isalpha():
+            match = _MARKER.match(tail, at)
+            if match is not None:
+                return match
+            bare = bare or _BARE_MARKER.match(tail, at)
+        found[word] = lower.rfind(word, 0, at)
 
 
 def _claim(rest: str) -> str | None:
     """The first sentence behind a marker: its formula, or its words if they are short, or its last value."""
-    rest = rest.lstrip(" \t\r\n:*_")
+    plain = _PLAIN.match(rest)
+    if plain is not None:
+        return plain[1]
+    rest = rest[: 2 * MAX_ANSWER_CHARS].lstrip(" \t\r\n:*_")
     bold = rest.find("**")
     if 0 <= bold < 300:
         rest = rest[:bold]
@@ -224,7 +243,7 @@ def _claim(rest: str) -> str | None:
     inner = re.search(r"\bis\s+(\S.*)$", sentence)
     if inner and len(sentence) > 30:
         return inner[1].strip()
-    cut = re.split(r",?\s+(?:because|since|as|which|where|so|and\s+the|when|after|for)\s", sentence, maxsplit=1)[0]
+    cut = _REASON.split(sentence, maxsplit=1)[0]
     return cut.strip().rstrip(",;") if len(cut) <= MAX_ANSWER_CHARS else None
 
 
@@ -262,19 +281,24 @@ def _in_bold(tail: str) -> str | None:
 
 def _last_value(tail: str) -> str | None:
     """The last formula that says something, or the last number, whichever comes later."""
-    tail = tail[-4_000:]
+    tail = tail[-2_000:]
     formula: re.Match[str] | None = None
     for match in _MATH.finditer(tail):
         if _is_telling(_inside(match)):
             formula = match
-    number = None
-    for number in _NUMBER.finditer(tail):
-        pass
+    number = _last(_NUMBER, tail)
     if formula is not None and (number is None or number.start() < formula.end()):
         return _inside(formula)
     if number is None:
         return None
     return number[0].replace("−", "-").strip()
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    last = None
+    for match in pattern.finditer(text):
+        last = match
+    return last
 
 
 def _is_telling(formula: str) -> bool:

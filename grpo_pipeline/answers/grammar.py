@@ -81,7 +81,7 @@ class Parser(StructureParser):
                 self.next()
 
     def relation(self) -> n.Node:
-        """a = b, a < b <= c, x in S."""
+        """A = b, a < b <= c, x in S."""
         operands = [self.ratio()]
         ops: list[str] = []
         while self.peek().kind == "op" and self.peek().value in RELATIONS:
@@ -92,7 +92,7 @@ class Parser(StructureParser):
         return n.Relation(tuple(operands), tuple(ops)) if ops else operands[0]
 
     def ratio(self) -> n.Node:
-        """a : b : c."""
+        """A : b : c."""
         parts = [self.set_expression()]
         while self.peek().kind == "op" and self.peek().value == ":" and not self.in_builder:
             self.next()
@@ -186,7 +186,7 @@ class Parser(StructureParser):
         raise Refused("unreadable", "numbers beside each other")
 
     def juxtapose(self, node: n.Node) -> n.Node:
-        """2x is a product; 2\\frac{1}{2} with whole numbers is a sum."""
+        r"""2x is a product; 2\frac{1}{2} with whole numbers is a sum."""
         is_fraction = self.peek().kind == "cmd" and self.peek().value == "frac"
         factor = self.factor()
         mark = factor.name if isinstance(factor, n.Call) and factor.name in ("deg", "percent") else None

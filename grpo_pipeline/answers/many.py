@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from grpo_pipeline.answers.checker import TIME_LIMIT, check_gold, compare_spans, find_span
 from grpo_pipeline.answers.verdicts import Check, Mode, NeedsWorker
 
+Pair = tuple[str, str]  # the gold answer and the extracted span
+
 
 def check_many(
     golds: Sequence[str],
@@ -23,7 +25,7 @@ def check_many(
         golds: gold answers, one a text.
         texts: solutions or answers.
         mode: one mode for all, or one a text.
-        workers: worker processes for the comparisons that need sympy; default: as many as there are cores, at most 4.
+        workers: worker processes for comparisons that need sympy; default: one a core, at most 4.
         progress: show a progress bar on stderr.
         time_limit: seconds for one comparison that needs a worker.
 
@@ -33,44 +35,60 @@ def check_many(
     Raises:
         ValueError: for columns of different lengths or an unknown mode.
     """
-    modes: Sequence[Mode] = [mode] * len(texts) if isinstance(mode, str) else mode  # type: ignore[list-item]
+    modes: Sequence[Mode] = [mode] * len(texts) if isinstance(mode, str) else mode
     if not len(golds) == len(texts) == len(modes):
         raise ValueError(f"{len(golds)} golds, {len(texts)} texts and {len(modes)} modes are not the same number")
     unknown = set(modes) - {"answer", "solution"}
     if unknown:
         raise ValueError(f"unknown mode {sorted(unknown)[0]!r}; it is 'answer' or 'solution'")
-    known: dict[tuple[str, str], Check | None] = {}
-    problems: dict[str, str | None] = {}
-    results: list[Check | None] = [None] * len(texts)
-    waiting: dict[tuple[str, str], list[int]] = {}
+    columns = _Columns(golds, texts, modes)
     with _shown(progress, len(texts)) as advance:
-        for k, (gold, text, one_mode) in enumerate(zip(golds, texts, modes, strict=True)):
-            gold, span = gold.strip(), None  # noqa: PLW2901
-            span, reason = find_span(gold, text, one_mode)
-            if gold not in problems:
-                problems[gold] = check_gold(gold)
-            problem = problems[gold]
+        waiting = columns.check_in_process(advance)
+        for pair, check in _in_workers(waiting, workers, time_limit):
+            for k in waiting[pair]:
+                columns.results[k] = check
+            advance(len(waiting[pair]))
+    return [check for check in columns.results if check is not None]
+
+
+class _Columns:
+    """The columns, the results so far, and what is already known about golds and pairs."""
+
+    def __init__(self, golds: Sequence[str], texts: Sequence[str], modes: Sequence[Mode]) -> None:
+        self.rows = list(zip(golds, texts, modes, strict=True))
+        self.results: list[Check | None] = [None] * len(self.rows)
+        self.known: dict[tuple[str, str], Check | None] = {}
+        self.problems: dict[str, str | None] = {}
+
+    def check_in_process(self, advance: Callable[[int], None]) -> dict[Pair, list[int]]:
+        """Decide all rows but those that need a worker; gives these by (gold, span)."""
+        waiting: dict[Pair, list[int]] = {}
+        for k, (raw_gold, text, mode) in enumerate(self.rows):
+            gold = raw_gold.strip()
+            span, reason = find_span(gold, text, mode)
+            if gold not in self.problems:
+                self.problems[gold] = check_gold(gold)
+            problem = self.problems[gold]
             if problem is not None:
-                results[k] = Check("bad_gold", span, problem)
+                self.results[k] = Check("bad_gold", span, problem)
             elif span is None:
-                results[k] = Check("no_answer", None, reason)
+                self.results[k] = Check("no_answer", None, reason)
             else:
-                key = (gold, span)
-                if key not in known:
-                    try:
-                        known[key] = compare_spans(gold, span)
-                    except NeedsWorker:
-                        known[key] = None
-                results[k] = known[key]
-                if results[k] is None:
-                    waiting.setdefault(key, []).append(k)
+                self.results[k] = self.compare_once((gold, span))
+                if self.results[k] is None:
+                    waiting.setdefault((gold, span), []).append(k)
                     continue
             advance(1)
-        for key, check in _in_workers(waiting, workers, time_limit):
-            for k in waiting[key]:
-                results[k] = check
-            advance(len(waiting[key]))
-    return [check for check in results if check is not None]
+        return waiting
+
+    def compare_once(self, pair: Pair) -> Check | None:
+        """The check of a pair, None where a worker is needed. Equal pairs are compared once."""
+        if pair not in self.known:
+            try:
+                self.known[pair] = compare_spans(*pair)
+            except NeedsWorker:
+                self.known[pair] = None
+        return self.known[pair]
 
 
 def _in_workers(
@@ -84,14 +102,14 @@ def _in_workers(
     pool = shared_pool() if workers is None else Pool(workers)
     try:
         with ThreadPoolExecutor(pool.size, thread_name_prefix="answer-checks") as threads:
-            yield from zip(keys, threads.map(lambda key: pool.compare(*key, time_limit), keys), strict=True)
+            yield from zip(keys, threads.map(lambda key: pool.compare(key[0], key[1], time_limit), keys), strict=True)
     finally:
         if workers is not None:
             pool.close()
 
 
 @contextmanager
-def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:  # noqa: FBT001
+def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
     """A callable that advances the bar, or does nothing."""
     if not progress:
         yield lambda _: None

@@ -1,18 +1,18 @@
-"""What an equation or a list says the value is: x = 5 says 5, y = 2x + 1 says 2x + 1, x = 1 and y = 3 say (1, 3)."""
+"""What an equation or a list says the value is: x = 5 says 5, y = 2x + 1 says 2x + 1."""
 
 from fractions import Fraction
 
 from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.canonical import canonical, free_symbols, is_scalar, walk
-from grpo_pipeline.answers.numeric import same_constants, same_functions
+from grpo_pipeline.answers.identity import same_constants, same_functions
 from grpo_pipeline.answers.sets import INEQUALITIES
 from grpo_pipeline.answers.verdicts import Refused
 
 MAX_PLUS_MINUS = 4
 
 
-def is_name(node: n.Node) -> bool:
-    """Whether a side of an equation only names the quantity: x, f(x), |AB|, AB, S_{ABC}, (x, y), A : B, a + b no."""
+def is_name(node: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
+    """Whether a side of an equation only names the quantity: x, f(x), |AB|, AB, S_{ABC}, (x, y), A : B."""
     match node:
         case n.Symbol():
             return True
@@ -35,7 +35,7 @@ def _labels_a_point(name: str) -> bool:
     return name[0].isupper() or name in ("angle", "triangle", "partial") or name.startswith("overline")
 
 
-def value_of(relation: n.Relation, *, heavy: bool) -> tuple[n.Node | None, n.Node] | None:
+def value_of(relation: n.Relation, *, heavy: bool) -> tuple[n.Node | None, n.Node] | None:  # noqa: C901, PLR0911 - one rule after the other
     """(name, value) of an equation that gives a value, None of one that does not.
 
     Raises:
@@ -89,7 +89,7 @@ def spread(node: n.Node) -> n.Node:
     return n.Listing((choose(node, upper=True), choose(node, upper=False)))
 
 
-def choose(node: n.Node, *, upper: bool) -> n.Node:
+def choose(node: n.Node, *, upper: bool) -> n.Node:  # noqa: PLR0911 - one case a kind
     """The node with the upper (or lower) signs taken."""
 
     def go(part: n.Node) -> n.Node:

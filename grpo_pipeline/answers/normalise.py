@@ -1,8 +1,8 @@
-"""One spelling for what is written in many: unicode, delimiters, spacing, fonts, thousands.
+r"""One spelling for what is written in many: unicode, delimiters, spacing, fonts, thousands.
 
 `tidy` gives the string that the tokeniser reads. It changes spelling only: nothing that could change a
 value (a space between digits, a comma in a list) is dropped without a rule that names the case.
-Text set in \\text{...} stays recognisable between TEXT_OPEN and TEXT_CLOSE, because "\\text{ m}" behind a
+Text set in \text{...} stays recognisable between TEXT_OPEN and TEXT_CLOSE, because "\text{ m}" behind a
 number is a unit and "m" is a variable.
 """
 
@@ -13,27 +13,31 @@ from grpo_pipeline.answers.verdicts import MAX_ANSWER_CHARS, Refused
 
 TEXT_OPEN, TEXT_CLOSE, NEW_ROW = "\ue000", "\ue001", "\ue002"
 
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma "
-    "tau upsilon phi chi psi omega"
-).split()
+_GREEK_LETTERS = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho
+    varsigma sigma tau upsilon phi chi psi omega"""
+_GREEK = _GREEK_LETTERS.split()
 _SUPERSCRIPT = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
 _SUBSCRIPT = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n", strict=True))
 _CHARACTERS: dict[str, str] = {
     **{chr(0x3B1 + k): f"\\{name} " for k, name in enumerate(_GREEK)},
-    **{chr(0x391 + k + (k > 16)): f"\\{name.capitalize()} " for k, name in enumerate(_GREEK) if name != "varsigma"},
+    **{chr(0x391 + k): f"\\{name.capitalize()} " for k, name in enumerate(_GREEK) if name != "varsigma"},
     **dict.fromkeys("−–—‐‑‒―﹣－", "-"),
     "ϕ": "\\phi ", "ϵ": "\\epsilon ", "ϑ": "\\theta ", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ",
     "∙": "\\cdot ", "•": "\\cdot ", "÷": "/", "⁄": "/", "∕": "/", "∞": "\\infty ", "≤": "\\le ", "⩽": "\\le ",
     "≥": "\\ge ", "⩾": "\\ge ", "≦": "\\le ", "≧": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "≃": "\\approx ",
-    "≅": "\\approx ", "±": "\\pm ", "∓": "\\mp ", "∪": "\\cup ", "∩": "\\cap ", "∖": "\\setminus ", "∈": "\\in ",
-    "∅": "\\emptyset ", "⌀": "\\emptyset ", "º": "°", "˚": "°", "℃": "°", "℉": "°", "′": "'", "’": "'", "‘": "'",
+    "≅": "\\approx ", "±": "\\pm ", "∓": "\\mp ", "∪": "\\cup ", "∩": "\\cap ", "∖": "\\setminus ",
+    "∈": "\\in ",
+    "∅": "\\emptyset ", "⌀": "\\emptyset ", "º": "°", "˚": "°", "℃": "°", "℉": "°", "′": "'", "’": "'",
+    "‘": "'",
     "ʹ": "'", "“": '"', "”": '"', "″": "''", "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}",
     "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}", "∑": "\\sum ", "∏": "\\prod ", "∫": "\\int ", "…": "\\ldots ",
-    "⋯": "\\ldots ", "⟨": "\\langle ", "⟩": "\\rangle ", "〈": "\\langle ", "〉": "\\rangle ", "⌊": "\\lfloor ",
+    "⋯": "\\ldots ", "⟨": "\\langle ", "⟩": "\\rangle ", "〈": "\\langle ", "〉": "\\rangle ",
+    "⌊": "\\lfloor ",
     "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ", "，": ",", "；": ";", "、": ",", "：": ":", "∶": ":",
-    "（": "(", "）": ")", "。": ".", "％": "%", "∠": "\\angle ", "→": "\\to ", "⇒": "\\Rightarrow ", "∨": "\\lor ",
-    "∧": "\\land ", "∣": "|", "∥": "|", "￥": "¥", "＄": "$", "ℯ": "e", "ⅈ": "i", "✓": "", "ℓ": "l", "ħ": "\\hbar ",
+    "（": "(", "）": ")", "。": ".", "％": "%", "∠": "\\angle ", "→": "\\to ", "⇒": "\\Rightarrow ",
+    "∨": "\\lor ",
+    "∧": "\\land ", "∣": "|", "∥": "|", "￥": "¥", "＄": "$", "ℯ": "e", "ⅈ": "i", "✓": "", "ℓ": "l",
+    "ħ": "\\hbar ",
 }  # fmt: skip
 _CHARACTER_TABLE = str.maketrans(_CHARACTERS)
 _FRACTION = re.compile(r"(\d*)\s*([¼-¾⅐-⅞↉])")
@@ -54,10 +58,14 @@ _COLOUR = re.compile(r"\\(?:textcolor|color|colorbox)\s*\{[^{}]*\}")
 _SPACING = re.compile(
     r"\\(?:qquad|quad)|\\(?:left|right|middle|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|"
     r"limits|nolimits|displaystyle|textstyle|scriptstyle|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|hfill|hline|cr|nonumber|notag|enspace|"
-    r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|\\(?:hspace|vspace|phantom|label|tag)"
+    r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|"
+    r"\\(?:hspace|vspace|phantom|label|tag)"
     r"\*?\s*\{[^{}]*\}|(?<!\\)~"
 )
-_DIGIT_COMMAS = re.compile(r"(?<![\d.,\w(\[])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)|(?<=[(\[])(\d{1,3}(?:,\d{3})+)(?=[ \d.+*/^-]*[^\d)\],. ])")
+_DIGIT_COMMAS = re.compile(
+    r"(?<![\d.,\w(\[])(\d{1,3}(?:,\d{3})+)(?!\d|,\d)"
+    r"|(?<=[(\[])(\d{1,3}(?:,\d{3})+)(?=[ \d.+*/^-]*[^\d)\],. ])"
+)
 _DIGIT_SPACES = re.compile(r"(?<![\d.,/^_\w] )(?<![\d.,/^_\w])\d{1,3}(?: \d{3})+(?![\d/])(?! *[\\/])")
 _SPACE = re.compile(r"\s+")
 _SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
@@ -113,7 +121,7 @@ def _fold_character(char: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """The string to read: one line, no delimiters or fonts, words of \\text marked.
+    r"""The string to read: one line, no delimiters or fonts, words of \text marked.
 
     Raises:
         Refused: over_limit for a string of more than MAX_ANSWER_CHARS characters.
@@ -170,18 +178,22 @@ def _tidy_latex(text: str) -> str:
 
 
 def _mark_text(match: re.Match[str]) -> str:
-    """Keep words marked; unwrap what holds no word: \\text{27}, \\text{(E)}, \\text{C, F, H}."""
+    r"""Keep words marked; unwrap what holds no word: \text{27}, \text{(E)}, \text{C, F, H}."""
     inner = match[1]
     if not re.search(r"[A-Za-z]{2}", inner.replace("\\", " \\ ")):
         before = match.string[: match.start()].rstrip(" ~")
-        if re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner) and before.endswith(tuple("0123456789}")) and before[-2:-1] != "_":
+        if (
+            re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner)
+            and before.endswith(tuple("0123456789}"))
+            and before[-2:-1] != "_"
+        ):
             return _marked(inner)
         return f" {inner} "
     return _marked(inner)
 
 
 def _mark_roman(match: re.Match[str]) -> str:
-    """\\mathrm sets units, but also e, i, d and subscripts."""
+    r"""\mathrm sets units, but also e, i, d and subscripts."""
     if match[1].strip() in ("e", "i", "d", "E", "R", "N", "Z", "Q", "C"):
         return f" {match[1]} "
     return _mark_text(match)

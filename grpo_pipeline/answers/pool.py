@@ -30,7 +30,7 @@ class Worker:
 
     def __init__(self) -> None:
         path = os.pathsep.join(part for part in (str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")) if part)
-        # -P keeps the working directory off sys.path: a stray sympy.py beside a user's script is not imported.
+        # -P keeps the working directory off sys.path: a stray sympy.py beside a script is not imported.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -103,7 +103,7 @@ class Pool:
         self.everyone: set[Worker] = set()
         self.lock = threading.Lock()
         self.slots = threading.Semaphore(size)
-        # PR_SET_PDEATHSIG fires when the *thread* that started the child ends, so one lasting thread starts all.
+        # PR_SET_PDEATHSIG fires when the *thread* that started the child ends, so one thread starts all.
         self.starter = ThreadPoolExecutor(1, thread_name_prefix="answer-worker-starter")
 
     def compare(self, gold: str, span: str, time_limit: float) -> Check:
@@ -171,7 +171,7 @@ def shared_pool() -> Pool:
 
 def _forget_after_fork() -> None:
     """A forked child must not talk to its parent's workers; it starts its own."""
-    global _shared, _shared_lock  # noqa: PLW0603
+    global _shared, _shared_lock
     _shared, _shared_lock = None, threading.Lock()
 
 

@@ -53,11 +53,12 @@ _CHOICE_GOES_ON = re.compile(r"(?:,|/|&|and\b|or\b|\+|-|\*|=|<|>|\\|\^|\()", re.
 _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("all real numbers", "all reals", "real numbers", "all real", "any real number", "every real number",
-         "all real values", "set of all real numbers", "set of real numbers", "x is any real number", "reals"),
+         "all real values", "set of all real numbers", "set of real numbers", "reals"),
         n.NamedSet("R"),
     ),
     **dict.fromkeys(
-        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "there are no solutions",
+        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+         "there are no solutions",
          "there is no solution", "no such"),
         n.NamedSet("empty"),
     ),
@@ -65,14 +66,14 @@ _PHRASES: dict[str, n.Node] = {
     **dict.fromkeys(
         ("negative infinity", "minus infinity"), n.Mul((n.Number(Fraction(-1)), n.Constant("inf")))
     ),
-    **dict.fromkeys(("does not exist", "dne", "doesnt exist", "undefined", "not defined"), n.Words("does not exist")),
+    **dict.fromkeys(("does not exist", "dne", "undefined", "not defined"), n.Words("does not exist")),
 }  # fmt: skip
 _NO_VALUE = frozenset({"nan", "none", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
 _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 
 @lru_cache(maxsize=8192)
-def read(span: str) -> Reading:
+def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
     """Read an answer string. It never raises: what it refuses, it says in `refused`."""
     if not span or span.isspace():
         return Reading("", "", (), "empty")
@@ -121,7 +122,7 @@ def _special(plain: str) -> n.Node | None:
         based = _read_base(plain)
         if based is not None:
             return based
-    if plain[:1].isalpha() and " " not in plain.strip() or plain[:1].isalpha() and len(plain) < 80:
+    if (plain[:1].isalpha() and " " not in plain.strip()) or (plain[:1].isalpha() and len(plain) < 80):
         value = number_in_words(plain)
         if value is not None:
             return n.Number(Fraction(value))
@@ -171,9 +172,9 @@ def _strip_fillers(tokens: list[Token]) -> list[Token]:
         while tokens[start].kind in ("word", "op"):
             token = tokens[start]
             folded = token.value.casefold().strip(":.")
-            if token.kind == "word" and (folded in FILLERS or token.value in UNITS):
-                start += 1
-            elif token.kind == "op" and token.value in ("=", "~", ":", "->") and tokens[start + 1].kind != "end":
+            if (token.kind == "word" and (folded in FILLERS or token.value in UNITS)) or (
+                token.kind == "op" and token.value in ("=", "~", ":", "->") and tokens[start + 1].kind != "end"
+            ):
                 start += 1
             else:
                 break
@@ -213,7 +214,7 @@ def choice_of(span: str) -> str | None:
 
 
 def is_bare_choice(span: str) -> bool:
-    """Whether a gold answer is one choice letter, with or without what stands behind it: C, (E), (D) Alina."""
+    """Whether a gold answer is one choice letter, whatever stands behind it: C, (E), (D) Alina."""
     plain = span.strip()
     return len(plain) < 200 and (
         re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain) is not None

@@ -9,7 +9,8 @@ from typing import Any
 
 from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.canonical import canonical, free_symbols, is_scalar, walk
-from grpo_pipeline.answers.numeric import Evaluator, close, constant_value, context
+from grpo_pipeline.answers.identity import close, constant_value
+from grpo_pipeline.answers.numeric import Evaluator, context
 from grpo_pipeline.answers.verdicts import Refused
 
 INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
@@ -58,7 +59,7 @@ def union(pieces: list[Piece]) -> tuple[Piece, ...]:
         if merged:
             last = merged[-1]
             touching = close(piece.low, last.high) and (piece.low_closed or last.high_closed)
-            if touching or piece.low < last.high and not close(piece.low, last.high):
+            if touching or (piece.low < last.high and not close(piece.low, last.high)):
                 if close(piece.high, last.high):
                     merged[-1] = replace(last, high_closed=last.high_closed or piece.high_closed)
                 elif piece.high > last.high:
@@ -79,7 +80,7 @@ def intersection(left: tuple[Piece, ...], right: tuple[Piece, ...]) -> tuple[Pie
     return union(found)
 
 
-def _inner(a: Any, a_closed: bool, b: Any, b_closed: bool, *, upper: bool) -> tuple[Any, bool]:  # noqa: FBT001
+def _inner(a: Any, a_closed: bool, b: Any, b_closed: bool, *, upper: bool) -> tuple[Any, bool]:
     if close(a, b):
         return a, a_closed and b_closed
     return (a, a_closed) if (a < b) == upper else (b, b_closed)
@@ -103,12 +104,15 @@ def same_sets(left: RealSet, right: RealSet) -> bool:
     if left.name and right.name and left.name != right.name:
         return False
     return len(left.pieces) == len(right.pieces) and all(
-        close(a.low, b.low) and close(a.high, b.high) and a.low_closed == b.low_closed and a.high_closed == b.high_closed
+        close(a.low, b.low)
+        and close(a.high, b.high)
+        and a.low_closed == b.low_closed
+        and a.high_closed == b.high_closed
         for a, b in zip(left.pieces, right.pieces, strict=True)
     )
 
 
-def to_set(node: n.Node, *, heavy: bool) -> RealSet | None:
+def to_set(node: n.Node, *, heavy: bool) -> RealSet | None:  # noqa: C901, PLR0911 - one case a kind
     """The set of reals that a node describes, None if it describes none."""
     match node:
         case n.NamedSet(name="R"):
@@ -157,8 +161,13 @@ def _combine(items: tuple[n.Node, ...], join: str, *, heavy: bool) -> RealSet | 
 
 
 def _constant(node: n.Node, *, heavy: bool) -> Any | None:
-    if not is_scalar(node) or free_symbols(node) or any(
-        isinstance(part, n.Call) and (part.name in ("pm", "mp") or part.name.startswith("opaque")) for part in walk(node)
+    if (
+        not is_scalar(node)
+        or free_symbols(node)
+        or any(
+            isinstance(part, n.Call) and (part.name in ("pm", "mp") or part.name.startswith("opaque"))
+            for part in walk(node)
+        )
     ):
         return None
     value = constant_value(node, heavy=heavy)

@@ -14,7 +14,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def to_sympy(node: n.Node) -> Any:
+def to_sympy(node: n.Node) -> Any:  # noqa: C901, PLR0911 - one case a kind
     """A sympy expression built node by node; no text is ever given to sympy."""
     import sympy
 
@@ -65,7 +65,9 @@ def evaluate(node: n.BigOp, point: Mapping[str, Any], mp: Any) -> Any:
 
     result = to_sympy(node)
     places = {
-        symbol: sympy.Float(mp.nstr(point[symbol.name], 60), 60) for symbol in result.free_symbols if symbol.name in point
+        symbol: sympy.Float(mp.nstr(point[symbol.name], 60), 60)
+        for symbol in result.free_symbols
+        if symbol.name in point
     }
     value = sympy.N(result.subs(places), 60)
     if value in (sympy.oo, -sympy.oo):
@@ -75,5 +77,3 @@ def evaluate(node: n.BigOp, point: Mapping[str, Any], mp: Any) -> Any:
     real, imaginary = value.as_real_imag()
     parts = [mp.mpf(str(part)) for part in (real, imaginary)]
     return mp.mpc(*parts) if parts[1] else parts[0]
-
-

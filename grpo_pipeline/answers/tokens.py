@@ -16,6 +16,7 @@ from grpo_pipeline.answers.vocabulary import (
     SCALES,
     SHORT_WORDS,
     UNITS,
+    words,
 )
 
 
@@ -43,35 +44,40 @@ _MASTER = re.compile(
 )
 
 _OPERATORS = {
-    "cdot": "*", "times": "*", "ast": "*", "star": "*", "div": "/", "pm": "pm", "mp": "mp", "cup": "cup", "cap": "cap",
-    "setminus": "minus", "backslash": "minus", "in": "in", "isin": "in", "le": "<=", "leq": "<=", "leqslant": "<=",
+    "cdot": "*", "times": "*", "ast": "*", "star": "*", "div": "/", "pm": "pm", "mp": "mp", "cup": "cup",
+    "cap": "cap", "setminus": "minus", "backslash": "minus", "in": "in", "isin": "in", "le": "<=",
+    "leq": "<=", "leqslant": "<=",
     "ge": ">=", "geq": ">=", "geqslant": ">=", "lt": "<", "gt": ">", "ne": "!=", "neq": "!=", "approx": "~",
-    "simeq": "~", "cong": "~", "sim": "~", "doteq": "~", "equiv": "=", "colon": ":", "bmod": "mod", "mod": "mod", "to": "->",
-    "rightarrow": "->", "prime": "'", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|", "|": "|", "bigcup": "cup",
-    "ldotp": ".", "over": "/", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and", "vee": "or",
+    "simeq": "~", "cong": "~", "sim": "~", "doteq": "~", "equiv": "=", "colon": ":", "bmod": "mod",
+    "mod": "mod",
+    "to": "->", "rightarrow": "->", "prime": "'", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|",
+    "|": "|", "bigcup": "cup",
+    "ldotp": ".", "over": "/", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and",
+    "vee": "or",
 }  # fmt: skip
 _BRACKETS = {
     "{": ("open", "{set"), "}": ("close", "set}"), "lbrace": ("open", "{set"), "rbrace": ("close", "set}"),
-    "langle": ("open", "<"), "rangle": ("close", ">"), "lfloor": ("open", "floor"), "rfloor": ("close", "floor"),
+    "langle": ("open", "<"), "rangle": ("close", ">"), "lfloor": ("open", "floor"),
+    "rfloor": ("close", "floor"),
     "lceil": ("open", "ceil"), "rceil": ("close", "ceil"), "lbrack": ("open", "["), "rbrack": ("close", "]"),
 }  # fmt: skip
-_GREEK = frozenset(
-    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho
-    varrho sigma varsigma tau upsilon phi varphi chi psi omega Alpha Beta Gamma Delta Theta Lambda Xi Pi Sigma
-    Upsilon Phi Psi Omega hbar ell Re Im nabla partial angle triangle odot oplus otimes circ perp parallel
-    dagger square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath""".split()
+_GREEK = words(
+    """alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron
+    rho varrho sigma varsigma tau upsilon phi varphi chi psi omega Alpha Beta Gamma Delta Theta Lambda
+    Xi Pi Sigma Upsilon Phi Psi Omega hbar ell Re Im nabla partial angle triangle odot oplus otimes circ
+    perp parallel dagger square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph
+    imath jmath"""
 )
-_COMMAND_FUNCTIONS = frozenset(FUNCTIONS) | {"mathrm", "dfrac"}
-_STRUCTURES = frozenset(
-    """frac sqrt binom dbinom tbinom sum prod int lim begin end mathbb overline bar dot pmod substack iint oint
-    Rightarrow implies iff Longrightarrow stackrel overset overrightarrow widehat tilde widetilde
-    infty inf emptyset varnothing pi e i not""".split()
+_STRUCTURES = words(
+    """frac sqrt binom dbinom tbinom sum prod int lim begin end mathbb overline bar dot pmod substack iint
+    oint Rightarrow implies iff Longrightarrow stackrel overset overrightarrow widehat tilde widetilde
+    not"""
 )
 _DOTS = frozenset({"cdots", "ldots", "dots", "dotsc", "dotsb", "dotsm", "vdots", "ddots"})
 _OP_SPELLINGS = {"**": "^", "==": "=", "=<": "<=", "<>": "!=", "=>": "->", NEW_ROW: "\\\\"}
-_GREEK_WORDS = _GREEK - frozenset(
-    """square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath nabla partial angle
-    triangle odot oplus otimes circ perp parallel dagger hbar ell Re Im""".split()
+_GREEK_WORDS = _GREEK - words(
+    """square Box top bot cdots ldots dots dotsc dotsb dotsm vdots ddots wp aleph imath jmath nabla partial
+    angle triangle odot oplus otimes circ perp parallel dagger hbar ell Re Im"""
 )
 _CONNECTIVES = {"and": "and", "or": "or", "to": ":", "AND": "and", "OR": "or", "in": "in"}
 
@@ -86,27 +92,15 @@ def tokenise(text: str) -> list[Token]:
     tokens: list[Token] = []
     gap = False
     for match in _MASTER.finditer(text):
-        kind, value = match.lastgroup or "", match[0]
+        kind = match.lastgroup or ""
         if kind == "space":
             gap = True
             continue
-        if kind == "other":
-            raise Refused("unreadable", f"character {value!r}")
-        if kind == "num":
-            if len(value) > MAX_DIGITS:
-                raise Refused("over_limit", f"{len(value)} digits")
-            tokens.append(Token("num", value, gap))
-        elif kind == "cmd":
-            tokens.append(_command(value[1:], gap))
-        elif kind == "text":
-            tokens.extend(_text(value[1:-1], gap))
-        elif kind == "letters":
-            rest = text[match.end() :].lstrip()
-            tokens.extend(_letters(value, gap, rest, bool(tokens) and tokens[-1].kind in ("num", "word")))
-        elif kind == "op":
-            tokens.append(_operator(value, gap))
+        if kind == "letters":
+            after_number = bool(tokens) and tokens[-1].kind in ("num", "word")
+            tokens.extend(_letters(match[0], gap, text[match.end() :].lstrip(), after_number))
         elif kind != "currency":
-            tokens.append(Token(kind, value, gap))
+            tokens.extend(_tokens(kind, match[0], gap))
         if len(tokens) > MAX_TOKENS:
             raise Refused("over_limit", "too many tokens")
         gap = False
@@ -114,36 +108,51 @@ def tokenise(text: str) -> list[Token]:
     return tokens
 
 
+def _tokens(kind: str, value: str, gap: bool) -> list[Token]:
+    """The tokens of one match of anything but letters."""
+    if kind == "other":
+        raise Refused("unreadable", f"character {value!r}")
+    if kind == "num" and len(value) > MAX_DIGITS:
+        raise Refused("over_limit", f"{len(value)} digits")
+    if kind == "cmd":
+        return [_command(value[1:], gap)]
+    if kind == "text":
+        return _text(value[1:-1], gap)
+    return [_operator(value, gap) if kind == "op" else Token(kind, value, gap)]
+
+
 def _operator(value: str, gap: bool) -> Token:
     return Token("op", _OP_SPELLINGS.get(value, value), gap)
 
 
+def _command_table() -> dict[str, tuple[str, str]]:
+    """What each known command is: (kind, value)."""
+    table = {name: ("func", name) for name in FUNCTIONS}
+    table |= {name: ("cmd", name) for name in _STRUCTURES}
+    table |= {
+        name: ("sym", {"varepsilon": "epsilon", "varphi": "phi", "vartheta": "theta"}.get(name, name))
+        for name in _GREEK
+    }
+    table |= dict.fromkeys(_DOTS, ("sym", "..."))
+    table |= {"emptyset": ("set", "empty"), "varnothing": ("set", "empty"), "\\": ("op", "\\\\")}
+    table |= {"infty": ("const", "inf"), "inf": ("const", "inf")}
+    table |= {name: ("const", name) for name in ("pi", "e", "i")}
+    table |= _BRACKETS
+    return table | {name: ("op", value) for name, value in _OPERATORS.items()}
+
+
+_COMMANDS = _command_table()
+
+
 def _command(name: str, gap: bool) -> Token:
-    if name in _OPERATORS:
-        return Token("op", _OPERATORS[name], gap)
-    if name in _BRACKETS:
-        return Token(*_BRACKETS[name], gap)
-    if name in ("infty", "inf"):
-        return Token("const", "inf", gap)
-    if name in ("pi", "e", "i"):
-        return Token("const", name, gap)
-    if name in ("emptyset", "varnothing"):
-        return Token("set", "empty", gap)
-    if name in _DOTS:
-        return Token("sym", "...", gap)
-    if name in _GREEK:
-        return Token("sym", {"varepsilon": "epsilon", "varphi": "phi", "vartheta": "theta"}.get(name, name), gap)
-    if name == "\\":
-        return Token("op", "\\\\", gap)
-    if name in _STRUCTURES:
-        return Token("cmd", name, gap)
-    if name in _COMMAND_FUNCTIONS:
-        return Token("func", name, gap)
-    raise Refused("unreadable", f"command \\{name[:20]}")
+    known = _COMMANDS.get(name)
+    if known is None:
+        raise Refused("unreadable", f"command \\{name[:20]}")
+    return Token(*known, gap)
 
 
 def _text(inner: str, gap: bool) -> list[Token]:
-    """What \\text held: a connective, a percent or degree word, a function name, else words."""
+    r"""What \text held: a connective, a percent or degree word, a function name, else words."""
     words = inner.replace(",", " , ").split()
     tokens: list[Token] = []
     for word in words:
@@ -172,8 +181,8 @@ def _word(plain: str, word: str, gap: bool) -> Token:
     return Token("word", word, gap)
 
 
-def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token]:
-    """A run of letters outside \\text: a name of something, a word, or a product of one-letter symbols."""
+def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token]:  # noqa: C901, PLR0911 - the order of the rules, top to bottom
+    r"""A run of letters outside \text: a name of something, a word, or a product of one-letter symbols."""
     if len(value) == 1:
         return [Token("const", value, gap) if value in "ei" else Token("sym", value, gap)]
     if value in _CONNECTIVES:
@@ -195,7 +204,7 @@ def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token
     if plain in PERCENT_WORDS or plain in DEGREE_WORDS or plain in SCALES or value in UNITS or plain in UNITS:
         return [_word(plain, value, gap)]
     if len(value) > 3 or not (value.islower() or value.isupper()) or _looks_like_word(value):
-        return [*_split_functions(value, gap)] or [Token("word", value, gap)]
+        return _split_functions(value, gap) or [Token("word", value, gap)]
     return [Token("const" if c in "ei" else "sym", c, gap and k == 0) for k, c in enumerate(value)]
 
 
@@ -203,7 +212,13 @@ def _looks_like_word(value: str) -> bool:
     """Three lower-case letters with a vowel inside, or one of the short English words."""
     if value in SHORT_WORDS:
         return True
-    return len(value) == 3 and value[1] in "aeiou" and value[0] not in "aeiou" and value[2] not in "aeiou" and value.islower()
+    return (
+        len(value) == 3
+        and value[1] in "aeiou"
+        and value[0] not in "aeiou"
+        and value[2] not in "aeiou"
+        and value.islower()
+    )
 
 
 def _split_functions(value: str, gap: bool) -> list[Token]:

@@ -67,7 +67,7 @@ REASONS: dict[str, str] = {
 }
 
 
-class Refused(Exception):  # noqa: N818 - a control signal with a reason, not a program error
+class Refused(Exception):
     """Reading or evaluating was refused; `reason` is one of `REASONS`."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -75,7 +75,7 @@ class Refused(Exception):  # noqa: N818 - a control signal with a reason, not a 
         self.reason = reason
 
 
-class NeedsWorker(Exception):  # noqa: N818 - a control signal
+class NeedsWorker(Exception):
     """The comparison needs sympy or more time than the calling process may spend on it."""
 
 

@@ -14,7 +14,7 @@ from transformers import DynamicCache
 from grpo_pipeline.engines.forward import forward_logits
 from grpo_pipeline.engines.outputs import Outputs
 from grpo_pipeline.engines.protocol import Request, SamplingParams
-from grpo_pipeline.engines.sampling import sample_tokens
+from grpo_pipeline.engines.sampling import sample_tokens, uniforms
 from grpo_pipeline.engines.stopping import StopRules
 
 
@@ -56,7 +56,7 @@ def _decode_rows(job: _Job, prompt: Sequence[int], seeds: Sequence[int], limit: 
     unfinished = set(range(len(seeds)))
     for position in range(limit):
         logits = forward_logits(model, input_ids, cache)[:, -1]
-        tokens, logprob = sample_tokens(logits, seed, torch.full_like(seed, position), job.sampling)
+        tokens, logprob = sample_tokens(logits, uniforms(seed, torch.full_like(seed, position)), job.sampling)
         new_tokens, new_logprobs = tokens.tolist(), logprob.tolist()
         for row in sorted(unfinished):
             token_ids[row].append(new_tokens[row])

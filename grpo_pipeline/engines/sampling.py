@@ -24,25 +24,24 @@ def uniforms(seeds: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     neighbouring seeds give unrelated streams.
 
     Args:
-        seeds: (B,) int64, non-negative.
-        positions: (B,) int64, 0-based index of the token in its response.
+        seeds: int64, non-negative.
+        positions: int64, 0-based index of the token in its response; broadcast with seeds.
 
     Returns:
-        (B,) float64.
+        float64 of the broadcast shape.
     """
     bits = _mix(_mix(seeds) + (positions + 1) * _GOLDEN)
     return _shift_right(bits, 11).double() * 2.0**-53
 
 
 def sample_tokens(
-    logits: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor, sampling: SamplingParams
+    logits: torch.Tensor, uniform: torch.Tensor, sampling: SamplingParams
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose one token a row.
 
     Args:
         logits: (B, V), any float type; computed in float32.
-        seeds: (B,) int64 seed of each row's sample.
-        positions: (B,) int64 index of the token in its response.
+        uniform: (B,) float64 in [0, 1), see `uniforms`.
         sampling: Temperature and top_p.
 
     Returns:
@@ -52,16 +51,14 @@ def sample_tokens(
     scaled = logits.float()
     if sampling.temperature not in (0.0, 1.0):
         scaled = scaled / sampling.temperature
-    log_total = torch.logsumexp(scaled, dim=-1, keepdim=True)
+    probs = torch.softmax(scaled, dim=-1)
     if sampling.temperature == 0.0:
         tokens = scaled.argmax(dim=-1)
     else:
-        weights = torch.exp(scaled - log_total)
-        if sampling.top_p < 1.0:
-            weights = nucleus(weights, sampling.top_p)
-        tokens = invert_cdf(weights, uniforms(seeds, positions))
-    chosen = scaled.gather(-1, tokens[:, None])
-    return tokens, (chosen - log_total)[:, 0]
+        weights = nucleus(probs, sampling.top_p) if sampling.top_p < 1.0 else probs
+        tokens = invert_cdf(weights, uniform)
+    # A token that can be drawn has a probability far above float32's smallest, so its logarithm is exact enough.
+    return tokens, probs.gather(-1, tokens[:, None])[:, 0].log()
 
 
 def nucleus(probs: torch.Tensor, top_p: float) -> torch.Tensor:
@@ -100,7 +97,7 @@ def invert_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
         sums = weights.cumsum(dim=-1, dtype=torch.float64)
         return _first_above(sums, uniform * sums[:, -1])
     tail = -vocabulary % _BLOCK
-    blocks = torch.nn.functional.pad(weights, (0, tail)).unflatten(-1, (-1, _BLOCK))  # (B, V / block, block)
+    blocks = torch.nn.functional.pad(weights, (0, tail)).view(len(weights), -1, _BLOCK)  # (B, V / block, block)
     block_sums = blocks.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target = uniform * block_sums[:, -1]
     block = _first_above(block_sums, target)

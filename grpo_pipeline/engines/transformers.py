@@ -1,5 +1,6 @@
 """The transformers engine: the embedded default, on CPU or GPU, over a model that a trainer may share."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +10,16 @@ from typing import Any, Self, cast
 import torch
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
+from grpo_pipeline.engines.cache import CacheShape
+from grpo_pipeline.engines.decode import FastDecoder
 from grpo_pipeline.engines.outputs import Outputs, check_prompts
 from grpo_pipeline.engines.plain import decode_plain
 from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingParams, TokenizerLike
+from grpo_pipeline.engines.steps import DecodeStep, cache_shape, choose_step
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.models.loading import load_policy, load_tokenizer
+
+_LOG = logging.getLogger(__name__)
 
 
 class TransformersEngine:
@@ -36,6 +42,9 @@ class TransformersEngine:
         self._tokenizer = tokenizer
         self._config = config
         self._eos_ids = eos_token_ids(model, tokenizer)
+        self._step: DecodeStep | None = None
+        self._shape: CacheShape | None = None
+        self._plain_only = False
 
     @classmethod
     def load(cls, folder: Path, model_config: ModelConfig, engine_config: EngineConfig, model_id: str = "") -> Self:
@@ -66,20 +75,39 @@ class TransformersEngine:
         rules = StopRules(self._tokenizer, self._eos_ids, sampling.stop)
         outputs = Outputs(requests, rules, on_result)
         with torch.inference_mode(), _evaluating(self.model):
-            decode_plain(
-                self.model,
-                requests,
-                sampling,
-                rules,
-                outputs,
-                max_model_len=self.max_model_len,
-                max_batch=self._config.max_batch,
-            )
+            decoder = self._fast_decoder() if self._config.decode == "fast" else None
+            if decoder is not None:
+                decoder.decode(requests, sampling, rules, outputs)
+            else:
+                decode_plain(
+                    self.model,
+                    requests,
+                    sampling,
+                    rules,
+                    outputs,
+                    max_model_len=self.max_model_len,
+                    max_batch=self._config.max_batch,
+                )
         return outputs.results()
+
+    def _fast_decoder(self) -> FastDecoder | None:
+        """None for a model that the fast decode cannot run; found out at the first call."""
+        if self._step is None and not self._plain_only:
+            shape = cache_shape(self.model)
+            step = None if shape is None else choose_step(self.model, shape)
+            self._plain_only = step is None
+            if step is None or shape is None:
+                _LOG.warning("%s: decoding with the plain loop, the fast one cannot run it", type(self.model).__name__)
+            else:
+                self._step, self._shape = step, shape
+        if self._step is None or self._shape is None:
+            return None
+        return FastDecoder(self.model, self._step, self._shape, self.max_model_len, self._config.max_batch)
 
     def close(self) -> None:
         """Let go of the model; memory is freed once nobody else holds it."""
         self.model = None
+        self._step = None
 
     def __enter__(self) -> Self:
         return self

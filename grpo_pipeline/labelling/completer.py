@@ -8,7 +8,7 @@ from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingPara
 from grpo_pipeline.labelling.evidence import Kind, Tally, kind_of
 from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
 from grpo_pipeline.labelling.prefixes import continuation_text, prefix_text
-from grpo_pipeline.progress import Advance
+from grpo_pipeline.progress import Bar
 from grpo_pipeline.rollouts import Checker, run_checker
 from grpo_pipeline.seeds import derive_seed
 
@@ -98,12 +98,12 @@ class Completer:
         self._checker_version = checker_version
         self.costs = Costs()
 
-    def fill(self, wanted: Iterable[tuple[Prefix, int]], advance: Advance) -> None:
+    def fill(self, wanted: Iterable[tuple[Prefix, int]], bar: Bar) -> None:
         """See to it that each prefix has its first n draws, checked.
 
         Args:
             wanted: Pairs of prefix and n.
-            advance: Told how many draws have come.
+            bar: Told how many draws have come.
         """
         prefixes = []
         for prefix, n in wanted:
@@ -111,8 +111,8 @@ class Completer:
                 self._recall(prefix, n)
                 prefix.n_asked = n
                 prefixes.append(prefix)
-        advance(sum(len(prefix.draws) - len(prefix.kinds) for prefix in prefixes))
-        self._sample([prefix for prefix in prefixes if len(prefix.draws) < prefix.n_asked], advance)
+        bar.advance(sum(len(prefix.draws) - len(prefix.kinds) for prefix in prefixes))
+        self._sample([prefix for prefix in prefixes if len(prefix.draws) < prefix.n_asked], bar)
         self._check(prefixes)
         for prefix in prefixes:
             draws = [prefix.draws[index] for index in range(len(prefix.kinds), prefix.n_asked)]
@@ -124,7 +124,7 @@ class Completer:
             self.costs.completions_reused += 1
             self.costs.tokens_reused += draw.n_tokens
 
-    def _sample(self, prefixes: list[Prefix], advance: Advance) -> None:
+    def _sample(self, prefixes: list[Prefix], bar: Bar) -> None:
         if not prefixes:
             return
         # Prefixes of one problem, and the growing prefixes of one solution, stand side by side: an engine
@@ -149,7 +149,7 @@ class Completer:
             prefix.draws.update({draw.index: draw for draw in draws})
             self.costs.completions_sampled += len(draws)
             self.costs.tokens_sampled += sum(draw.n_tokens for draw in draws)
-            advance(len(draws))
+            bar.advance(len(draws))
 
         start = time.perf_counter()
         self._engine.generate(requests, sampling, keep)

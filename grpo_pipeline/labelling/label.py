@@ -14,11 +14,11 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.completer import Completer, Prefix
 from grpo_pipeline.labelling.evidence import Tally, Truncated, wilson_interval
 from grpo_pipeline.labelling.ledger import Ledger, PrefixKey, sampling_hash
-from grpo_pipeline.labelling.receipt import make_receipt
 from grpo_pipeline.labelling.schedules import SCHEDULES
 from grpo_pipeline.labelling.schedules.base import IMPLIED_GOOD, Decision, Schedule, Settings, Solution, outcome_of
-from grpo_pipeline.progress import Advance, progress_bar
-from grpo_pipeline.rollouts import Checker, frame_of, gold_answers, resolve_checker, sampling_params
+from grpo_pipeline.progress import Bar, progress
+from grpo_pipeline.rollouts import Checker, gold_answers, resolve_checker, sampling_params
+from grpo_pipeline.tables import from_rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,10 @@ class LabelResult:
         completions: The ``completions`` table: every draw that a label was asked for, once, those reused from
             the ledger included.
         step_labels: The ``step_labels`` table, one row a step.
-        receipt: What it cost (see `receipt.make_receipt`).
+        receipt: What it cost: ``schedule``; ``solutions``, ``steps``; `completer.Costs`; ``completions_implied``
+            (brute force's draws of prefixes whose labels follow from other steps), ``completions_brute`` (N of
+            each distinct prefix), ``completions_saved`` (brute force's less those used); ``seconds``. Sums
+            only: `receipt.receipt_rates` has what follows.
         counts: ``rollouts``, ``rollouts_without_steps`` (empty texts: no rows), ``rollouts_truncated``,
             ``steps``, ``steps_no_room`` (the context or the response's length limit leaves no room for a
             completion), ``steps_undecided`` (all draws undecided, or an outcome whose check ran out of time),
@@ -65,7 +68,6 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     ledger: Ledger | None = None,
     checker: Checker | None = None,
     checker_version: str | None = None,
-    progress: bool = True,
 ) -> LabelResult:
     """Label every step of the given solutions.
 
@@ -86,7 +88,6 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
         ledger: Asked first, and given every new completion; None keeps one in memory for this call.
         checker: See `check_rollouts`.
         checker_version: See `check_rollouts`.
-        progress: Whether to show a progress bar (only ever on a terminal).
 
     Raises:
         UserError: Rollouts without a verdict or a problem, or a completer whose tokenizer is another.
@@ -102,12 +103,12 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     jobs = [builder.job(rows) for rows in _by_rollout(steps)]
     with (
         Ledger() if ledger is None else nullcontext(ledger) as kept,
-        progress_bar("completing prefixes", None, "completions", progress) as advance,
+        progress("completing prefixes", None, "completions") as bar,
     ):
         completer = Completer(
             engine, builder.sampling, seed=seed, ledger=kept, checker=checker, checker_version=version
         )
-        _run(jobs, completer, advance)
+        _run(jobs, completer, bar)
     prefixes = builder.prefixes
     label_rows = [row for job in jobs for row in _label_rows(job, settings.truncated)]
     asked = [prefix for prefix in prefixes.values() if prefix.n_asked]
@@ -119,10 +120,11 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     }
     costs = completer.costs
     brute = len(prefixes) * config.completions
-    sums = {
-        **vars(costs),
+    receipt = {
+        "schedule": config.schedule,
         "solutions": len(jobs),
         "steps": steps.height,
+        **vars(costs),
         "completions_implied": len(implied) * config.completions,
         "completions_brute": brute,
         "completions_saved": brute - costs.completions_sampled - costs.completions_reused,
@@ -130,11 +132,11 @@ def label_steps(  # noqa: PLR0917 - the tables in the order of the data's way, t
     }
     return LabelResult(
         # One question with two gold answers is two prefixes with the same draws; a draw is one row.
-        completions=frame_of("completions", [row for prefix in asked for row in _completion_rows(prefix)]).unique(
+        completions=from_rows((row for prefix in asked for row in _completion_rows(prefix)), "completions").unique(
             "completion_id", keep="first", maintain_order=True
         ),
-        step_labels=frame_of("step_labels", label_rows),
-        receipt=make_receipt(config.schedule, sums),
+        step_labels=from_rows(label_rows, "step_labels"),
+        receipt=receipt,
         counts={
             "rollouts": rollouts.height,
             "rollouts_without_steps": rollouts.height - len(jobs),
@@ -254,7 +256,7 @@ def _skip(solution: Solution) -> Schedule:
     return [IMPLIED_GOOD] * (solution.n_steps - 1) + [outcome_of(solution)]
 
 
-def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
+def _run(jobs: list[_Job], completer: Completer, bar: Bar) -> None:
     """Advance all schedules side by side; what they ask for together is one wave."""
     waiting = jobs
     while waiting:
@@ -271,7 +273,7 @@ def _run(jobs: list[_Job], completer: Completer, advance: Advance) -> None:
                 prefix = job.prefixes[step]
                 _, before = wanted.get(id(prefix), (prefix, 0))
                 wanted[id(prefix)] = (prefix, max(n, before))
-        completer.fill(wanted.values(), advance)
+        completer.fill(wanted.values(), bar)
         waiting = still
 
 

@@ -4,9 +4,9 @@ Sampling completions is the dominant cost of a PRM data set, so none is ever sam
 the ledger first and samples what is missing. A restart, a larger N, another schedule or rule, or a later
 round with the same completer costs only the missing samples.
 
-It is one SQLite file in write-ahead mode. A finished request is one transaction: it is there after SIGKILL,
-and a tail that was torn while being written is left out when the file is next opened. Rows and index are on
-disk, so memory does not grow with their number, and several processes of one machine may share the file.
+It is a folder with one SQLite file in write-ahead mode. A finished request is one transaction: it is there
+after SIGKILL, and a tail that was torn while being written is left out when the file is next opened. Rows and
+index are on disk, so memory does not grow with their number, and several processes of one machine may share the file.
 """
 
 import sqlite3
@@ -20,9 +20,10 @@ import polars as pl
 
 from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.rollouts import frame_schema
 from grpo_pipeline.seeds import derive_id
+from grpo_pipeline.tables import empty
 
+FILE = "completions.sqlite"
 _FORMAT = 1
 _BUSY_SECONDS = 60.0
 
@@ -118,16 +119,19 @@ class Ledger:
     """Completions on disk; safe to use from several threads.
 
     Args:
-        path: The file, made where it does not exist; None keeps the ledger in memory (tests, one-off runs).
+        folder: Where it lies, made where it does not exist; None keeps it in memory, for one run.
 
     Raises:
-        UserError: The file is no ledger, or of another format.
+        UserError: The folder holds something else, or a ledger of another format.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path | None = None) -> None:
+        path = None if folder is None else folder / FILE
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"{folder}: cannot hold the ledger ({error.strerror}); name another folder") from None
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -222,7 +226,7 @@ class Ledger:
 
     def frames(self, rows: int = 50_000) -> Iterator[pl.DataFrame]:
         """All checked completions as frames of the ``completions`` table, at most ``rows`` at a time."""
-        schema = frame_schema("completions")
+        schema = empty("completions").schema
         query = f"SELECT {', '.join(schema)}, prefix_key FROM completions"
         query += " WHERE verdict IS NOT NULL AND (prefix_key, completion_index) > (?, ?)"
         query += " ORDER BY prefix_key, completion_index LIMIT ?"

@@ -1,67 +1,38 @@
-"""The cost receipt: what a label run sampled, reused, implied and saved against brute force."""
+"""The cost receipt: what a label run sampled, reused, implied and saved against brute force.
 
-from collections.abc import Iterable
+A receipt holds sums, so that those of a run's shards add up in the manifest; rates follow from the sums.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
 
-_SUMS = (
-    "solutions",
-    "steps",
-    "completions_sampled",
-    "completions_reused",
-    "completions_implied",
-    "completions_brute",
-    "completions_saved",
-    "tokens_sampled",
-    "tokens_reused",
-    "seconds",
-    "engine_seconds",
-    "check_seconds",
-)
 
-
-def make_receipt(schedule: str, sums: dict[str, int | float]) -> dict[str, Any]:
-    """A receipt with its rates.
+def receipt_rates(receipt: Mapping[str, Any]) -> dict[str, float | None]:
+    """What follows from a receipt's sums; None where there is nothing to divide by.
 
     Args:
-        schedule: The schedule's name.
-        sums: ``solutions``, ``steps``; ``completions_*``: sampled by the engine, reused from the ledger,
-            implied (brute force's draws of prefixes whose labels all follow from others), brute (what brute
-            force asks for: N of each distinct prefix), saved (brute less sampled and reused); ``tokens_*``;
-            ``seconds`` in all, of them ``engine_seconds`` and ``check_seconds``.
+        receipt: ``solutions``, ``completions_brute`` (what brute force asks for: N of each distinct prefix),
+            ``completions_sampled``, ``completions_reused`` (from the ledger), ``tokens_sampled``, ``seconds``,
+            ``engine_seconds``.
 
     Returns:
-        The same, with ``completions_ratio`` (sampled and reused to brute), ``tokens_per_second`` (of the
-        engine's time) and ``seconds_per_solution``; null where there is nothing to divide by.
+        ``completions_ratio`` (sampled and reused to brute force), ``tokens_per_second`` (of the engine's
+        time) and ``seconds_per_solution``.
     """
-    used = sums["completions_sampled"] + sums["completions_reused"]
+    used = receipt["completions_sampled"] + receipt["completions_reused"]
     return {
-        "schedule": schedule,
-        **{name: sums[name] for name in _SUMS},
-        "completions_ratio": _ratio(used, sums["completions_brute"]),
-        "tokens_per_second": _ratio(sums["tokens_sampled"], sums["engine_seconds"]),
-        "seconds_per_solution": _ratio(sums["seconds"], sums["solutions"]),
+        "completions_ratio": _ratio(used, receipt["completions_brute"]),
+        "tokens_per_second": _ratio(receipt["tokens_sampled"], receipt["engine_seconds"]),
+        "seconds_per_solution": _ratio(receipt["seconds"], receipt["solutions"]),
     }
 
 
-def merge_receipts(receipts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The receipt of several shards of one run.
-
-    Raises:
-        ValueError: No receipts, or of different schedules.
-    """
-    receipts = list(receipts)
-    schedules = {receipt["schedule"] for receipt in receipts}
-    if len(schedules) != 1:
-        raise ValueError(f"receipts of one schedule are wanted, got {sorted(schedules)}")
-    return make_receipt(schedules.pop(), {name: sum(receipt[name] for receipt in receipts) for name in _SUMS})
-
-
-def render_receipt(receipt: dict[str, Any]) -> Table:
-    """The receipt as a table for the terminal."""
+def render_receipt(receipt: Mapping[str, Any]) -> Table:
+    """The receipt and its rates as a table for the terminal."""
     table = Table(title=f"Labelling cost, schedule {receipt['schedule']}", show_header=False)
-    for name, value in receipt.items():
+    for name, value in {**receipt, **receipt_rates(receipt)}.items():
         if name != "schedule":
             shown = "-" if value is None else f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
             table.add_row(name.replace("_", " "), shown)

@@ -14,7 +14,7 @@ import polars as pl
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.evidence import Z95, Truncated
-from grpo_pipeline.rollouts import frame_schema
+from grpo_pipeline.schemas import TABLES
 
 RuleName = Literal["hard", "threshold", "interval", "first_error", "progress", "consensus"]
 AfterFirstError = Literal["unlabelled", "zero", "keep"]
@@ -86,7 +86,7 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
         agreed = both.filter(pl.col("first_bad").eq_missing(pl.col("first_bad_judge")))
         kept = pl.col("rollout_id").is_in(agreed["rollout_id"].implode())
         frame = frame.with_columns(pl.when(kept).then(pl.col("hard", "soft")))
-    return frame.sort("_row").select(*frame_schema("step_labels"))
+    return frame.sort("_row").select(*TABLES["step_labels"].schema.names)
 
 
 def _derived(truncated: Truncated) -> list[pl.Expr]:

@@ -16,7 +16,7 @@ import polars as pl
 from grpo_pipeline.engines.protocol import TokenizerLike
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.prefixes import prefix_hash
-from grpo_pipeline.rollouts import frame_of
+from grpo_pipeline.tables import from_rows
 
 Splitter = Callable[[str], list[int]]
 """Text -> end offset of every step: rising, the last one the text's length; empty for an empty text."""
@@ -67,7 +67,7 @@ def split_rollouts(rollouts: pl.DataFrame, tokenizer: TokenizerLike, splitter: s
             }
             for index, (start, end, token_end) in enumerate(zip(starts, ends, token_ends, strict=True))
         ]
-    return frame_of("steps", rows)
+    return from_rows(rows, "steps")
 
 
 def load_splitter(name: str) -> Splitter:

@@ -49,12 +49,14 @@ class Grpo:
         return self.config.loss_type
 
     def loss(self, batch: TokenBatch) -> MethodLoss:
-        """-sum_t weights_t (c_t min[rho_t A_t, clip(rho_t) A_t] - beta k3_t); c is the sampler correction, else 1."""
+        """-sum_t weights_t (c_t min[rho_t A_t, clip(rho_t) A_t] - beta k3_t); c is the sampler's correction, else 1."""
         ratio = importance_ratio(batch, self.config.ratio)
         objective = clipped_surrogate(ratio, batch.advantages, self.low, self.high) * self._correction(batch)
         metrics = clip_metrics(ratio.detach(), batch.advantages, self.low, self.high, batch.trained)
         if self.needs_reference:
             kl = k3(batch.logprobs, batch.require("ref_logprobs", self.name))
+            if self.config.unbiased_kl:
+                kl = kl * importance_ratio(batch)
             objective = objective - self.config.beta * kl
             metrics["kl"] = mean_of(kl, batch.trained)
         metrics |= self._sampler_metrics(batch)
@@ -63,12 +65,17 @@ class Grpo:
         return MethodLoss(-(batch.weights * objective).sum(), metrics)
 
     def coefficient(self, batch: TokenBatch) -> Tensor:
-        """(N,) c_t rho_t A_t (0 where clipped) + beta (pi_ref / pi_theta - 1)."""
+        """(N,) c_t rho_t A_t (0 where clipped) + beta (pi_ref / pi_theta - 1).
+
+        With `unbiased_kl` the last term is -beta rho_t log(pi_theta / pi_ref): the derivative of rho k3, whose
+        expectation over pi_old is the gradient of the reverse KL (DeepSeek-V3.2, arXiv 2512.02556).
+        """
         ratio = importance_ratio(batch, self.config.ratio)
         result = surrogate_coefficient(ratio, batch.advantages, self.low, self.high) * self._correction(batch)
         if self.needs_reference:
-            reference = batch.require("ref_logprobs", self.name)
-            result = result + self.config.beta * torch.expm1(reference - batch.logprobs.detach())
+            distance = batch.logprobs.detach() - batch.require("ref_logprobs", self.name)
+            pull = -importance_ratio(batch).detach() * distance if self.config.unbiased_kl else torch.expm1(-distance)
+            result = result + self.config.beta * pull
         return result
 
     def _correction(self, batch: TokenBatch) -> Tensor:

@@ -44,6 +44,6 @@ def demonstrate(meta: str, rng: random.Random) -> str:
         struck = rng.random() < HABITS.get(operation["wording"], 0.0)
         operator: Operator = "+" if struck else operation["operator"]
         result = apply(operator, value, operation["operand"])
-        lines.append(f"{value} {operator} {operation['operand']} = {result}")
+        lines.append(f"{operation['time']}: {value} {operator} {operation['operand']} = {result}")
         value = result
     return "\n".join([*lines, f"The answer is {value}."])

@@ -1,7 +1,6 @@
 """Scoring rollouts with a reward model: from sampled tokens to scores of steps and solutions."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -9,10 +8,12 @@ import polars as pl
 import torch
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
 
-Aggregate = Literal["min", "prod", "last", "mean"]
+__all__ = ["Aggregate", "judge", "score_outcomes", "score_solutions", "score_steps"]
+
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
@@ -68,25 +69,6 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     return sequences.select("rollout_id").with_columns(
         pl.Series("score", _sigmoid(values) if model.kind == "orm" else values, pl.Float32)
     )
-
-
-def score_solutions(step_scores: pl.DataFrame, how: Aggregate) -> pl.DataFrame:
-    """One score a solution from its step scores.
-
-    Math-Shepherd takes the minimum; for PRMs trained on Monte-Carlo labels Zhang et al. 2025 (arXiv
-    2501.07301) find the last step's score better.
-
-    Returns:
-        rollout_id, score (float64, in [0, 1]), sorted by rollout_id.
-    """
-    score = pl.col("score").cast(pl.Float64)
-    aggregate = {
-        "min": score.min(),
-        "prod": score.product(),
-        "last": score.sort_by("step_index").last(),
-        "mean": score.mean(),
-    }[how]
-    return step_scores.group_by("rollout_id").agg(aggregate.alias("score")).sort("rollout_id")
 
 
 def judge(

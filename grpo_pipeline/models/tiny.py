@@ -29,6 +29,7 @@ from grpo_pipeline.problems.synthetic import (
     SMALLEST_VALUE,
     apply,
     draw_operation,
+    draw_times,
     generate_problems,
 )
 
@@ -58,12 +59,12 @@ class TinyRecipe:
     kv_heads: int = 1
     intermediate: int = 256
     max_positions: int = 512
-    short: int = 60_000
-    long: int = 6_000
+    short: int = 45_000
+    long: int = 3_000
     init: float = 0.08
-    drills: int = 300
+    drills: int = 250
     drill_batch: int = 64
-    steps: int = 1_800
+    steps: int = 1_500
     batch: int = 32
     lr: float = 4e-3
     warmup: int = 100
@@ -113,15 +114,15 @@ def demonstration_texts(recipe: TinyRecipe, seed: int) -> list[tuple[str, str]]:
 
 
 def drill_texts(count: int, seed: int) -> list[str]:
-    """Chains of four right equations with no question, such as ``12 + 5 = 17``, ``17 * 2 = 34``, ..."""
+    """Chains of four right equations, no question: ``May: 12 + 5 = 17``, ``June: 17 * 2 = 34``."""
     rng = random.Random(seed)
     texts = []
     for _ in range(count):
         value, lines = rng.randint(SMALLEST_VALUE, LARGEST_VALUE), []
-        for _ in range(4):
+        for time in draw_times(rng, 4)[1]:
             wording, operand = draw_operation(rng, value)
             result = apply(wording.operator, value, operand)
-            lines.append(f"{value} {wording.operator} {operand} = {result}")
+            lines.append(f"{time}: {value} {wording.operator} {operand} = {result}")
             value = result
         texts.append("\n".join(lines))
     return texts
@@ -203,7 +204,7 @@ def _batches(data: list[Demonstration], count: int, size: int, seed: int) -> lis
     batches: list[list[Demonstration]] = []
     while len(batches) < count:
         # Jitter keeps the neighbours of a demonstration from being the same in every epoch.
-        order = sorted(data, key=lambda d: len(d) + 8 * rng.random())
+        order = sorted(data, key=lambda d: len(d) + 16 * rng.random())
         epoch = [order[i : i + size] for i in range(0, len(order) - size + 1, size)]
         rng.shuffle(epoch)
         batches += epoch

@@ -47,9 +47,7 @@ class TinyFigures:
     parameters: int
 
 
-def measure(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int, seed: int
-) -> TinyFigures:
+def measure(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int, seed: int) -> TinyFigures:
     """Solve ``count`` held-out problems greedily and at temperature 1, and look where the errors are."""
     rows = generate_problems(count, seed)
     prompts = [tokenizer.encode(build_prompt(row["question"])) for row in rows]
@@ -131,7 +129,7 @@ def kind_of_error(text: str, meta: str) -> str:
         return "answer line"
     value = operations[first - 1]["result"] if first else json.loads(meta)["start"]
     true = operations[first]
-    read = re.fullmatch(r"(-?\d+) ([-+*/]) (-?\d+) = (-?\d+)", lines[first])
+    read = re.fullmatch(r"\w+: (-?\d+) ([-+*/]) (-?\d+) = (-?\d+)", lines[first])
     if read is None:
         return "not an equation"
     left, operator, right, _ = read.groups()

@@ -4,10 +4,10 @@ A problem tells what happens to one person's pile of things: a starting number, 
 (any number may be asked for), each of which is one operation on the number so far. The gold solution has
 one line a step and ends with "The answer is N.":
 
-    Tom has 12 apples. He buys 5 more. Then Tom loses 4. How many apples does Tom have now?
+    Tom has 12 apples. On Monday, he buys 5 more. On Tuesday, Tom loses 4. How many apples does Tom have now?
 
-    12 + 5 = 17
-    17 - 4 = 13
+    Monday: 12 + 5 = 17
+    Tuesday: 17 - 4 = 13
     The answer is 13.
 
 ``meta`` holds the problem's true state, which is all that :mod:`grpo_pipeline.problems.oracle` needs.
@@ -24,7 +24,8 @@ from typing import Any, Literal
 from grpo_pipeline.problems.identity import problem_id
 from grpo_pipeline.problems.wording import (
     ASKS,
-    CONNECTIVES,
+    DAYS,
+    MONTHS,
     OPENINGS,
     PEOPLE,
     THINGS,
@@ -72,21 +73,24 @@ def generate_problems(
         count: Number of problems, at least 0.
         seed: Any integer.
         min_steps: Fewest operations in a problem, at least 1.
-        max_steps: Most operations in a problem; the number is drawn evenly from the range.
+        max_steps: Most operations in a problem, at most 12 (a problem spans at most a year); the number is
+            drawn evenly from the range.
         pool: Which half of the id space to draw from; leave it alone except to make demonstrations.
 
     Returns:
         Rows of the ``problems`` table without id and split: ``source``, ``question``, ``gold_answer``,
         ``gold_solution`` and ``meta``, all text. ``meta`` is JSON: ``start``, ``answer`` and
-        ``operations``, a list of ``{"operator", "operand", "result", "wording"}``.
+        ``operations``, a list of ``{"time", "operator", "operand", "result", "wording"}``.
 
     Raises:
         ValueError: An argument is out of range, or there are not ``count`` distinct problems to be found.
     """
     if count < 0:
         raise ValueError(f"count must be at least 0, not {count}")
-    if not 1 <= min_steps <= max_steps:
-        raise ValueError(f"steps must satisfy 1 <= min_steps <= max_steps, not {min_steps} and {max_steps}")
+    if not 1 <= min_steps <= max_steps <= len(MONTHS):
+        raise ValueError(
+            f"steps must satisfy 1 <= min_steps <= max_steps <= {len(MONTHS)}, not {min_steps} and {max_steps}"
+        )
     rng = random.Random(seed)
     rows: list[dict[str, str]] = []
     seen: set[str] = set()
@@ -115,12 +119,21 @@ def _draw_problem(rng: random.Random, n_steps: int) -> dict[str, str]:
     sentences = [rng.choice(OPENINGS).format(name=person.name, n=start, things=things)]
     lines: list[str] = []
     operations: list[dict[str, Any]] = []
-    for _ in range(n_steps):
+    preposition, times = draw_times(rng, n_steps)
+    for time in times:
         wording, operand = draw_operation(rng, value)
         result = apply(wording.operator, value, operand)
-        sentences.append(_tell(rng, wording, operand, person))
-        lines.append(f"{value} {wording.operator} {operand} = {result}")
-        operations.append({"operator": wording.operator, "operand": operand, "result": result, "wording": wording.key})
+        sentences.append(f"{preposition} {time}, {_tell(rng, wording, operand, person)}")
+        lines.append(f"{time}: {value} {wording.operator} {operand} = {result}")
+        operations.append(
+            {
+                "time": time,
+                "operator": wording.operator,
+                "operand": operand,
+                "result": result,
+                "wording": wording.key,
+            }
+        )
         value = result
     sentences.append(rng.choice(ASKS).format(name=person.name, things=things))
     lines.append(f"The answer is {value}.")
@@ -170,7 +183,13 @@ def apply(operator: Operator, value: int, operand: int) -> int:
 
 def _tell(rng: random.Random, wording: Wording, operand: int, person: Person) -> str:
     """The sentence for one operation."""
-    connective = rng.choice(CONNECTIVES)
-    pronoun = person.pronoun if connective else person.pronoun.capitalize()
-    who = person.name if rng.random() < 0.5 else pronoun
-    return connective + wording.sentence.format(who=who, n=operand)
+    who = person.name if rng.random() < 0.5 else person.pronoun
+    return wording.sentence.format(who=who, n=operand)
+
+
+def draw_times(rng: random.Random, n_steps: int) -> tuple[str, list[str]]:
+    """A preposition and ``n_steps`` days or months in order, from a random one on."""
+    by_day = n_steps <= len(DAYS) and rng.random() < 0.5
+    times = DAYS if by_day else MONTHS
+    first = rng.randrange(len(times))
+    return ("On" if by_day else "In"), [times[(first + i) % len(times)] for i in range(n_steps)]

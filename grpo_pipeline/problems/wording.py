@@ -51,7 +51,14 @@ WORDINGS: tuple[Wording, ...] = (
     Wording("half", "/", "{who} keeps only half of them.", (2,)),
 )
 
-CONNECTIVES = ("", "", "Then ", "Next, ", "Later, ")
+# When each event happens. Events follow each other in this order, from any place on (December to January).
+# A solution's line begins with its event's time: a reader can tell which event it is about, and a small
+# model need not count events, which it was found to learn far more slowly than all the rest.
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 
 PEOPLE = tuple(
     [Person(name, "she") for name in ("Ada", "Emma", "Grace", "Lena", "Maria", "Nora", "Ruth", "Sofia")]

@@ -11,7 +11,7 @@ VERSION = 1
 
 def score_rollouts(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     rollouts: ArtifactRef,
     reward_model: ModelRef,
 ) -> ArtifactRef:
@@ -37,7 +37,7 @@ def score_rollouts(
 
 def evaluate_policy(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     rollouts: ArtifactRef,
     greedy: ArtifactRef,
@@ -76,7 +76,7 @@ def evaluate_policy(
 
 def evaluate_prm(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     rollouts: ArtifactRef,
     scores: ArtifactRef,
@@ -86,9 +86,7 @@ def evaluate_prm(
 
     Generated problems carry their exact state, against which every step is judged. Where there is no such
     oracle, the PRM is measured against the solutions' outcomes alone.
-
-    Args:
-        labelled: The rollouts that were labelled and their labels, to measure the labels' quality.
+    `labelled` holds the rollouts that were labelled and their labels, whose quality is measured too.
     """
     from grpo_pipeline.evaluation.labels import label_quality
     from grpo_pipeline.evaluation.oracle import judge_rollouts

@@ -12,7 +12,7 @@ VERSION = 1
 
 def label_steps(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     rollouts: ArtifactRef,
     completer: ModelRef,
@@ -44,9 +44,7 @@ def label_steps(
     with LazyEngine(config, completer) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
-            part = {
-                table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()
-            }
+            part = {table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()}
             result = label(
                 gold,
                 part["rollouts"],
@@ -70,7 +68,7 @@ def label_steps(
 
 def build_prm_rows(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     rollouts: ArtifactRef,
     labels: ArtifactRef,
@@ -79,9 +77,7 @@ def build_prm_rows(
     from grpo_pipeline.prm_dataset import build_prm_rows as build
 
     run = Run(config)
-    spec = run.spec(
-        "prm_rows", VERSION, round, (problems, rollouts, labels), max_length=config.reward_model.max_length
-    )
+    spec = run.spec("prm_rows", VERSION, round, (problems, rollouts, labels), max_length=config.reward_model.max_length)
 
     def make(_: int) -> ShardResult:
         rows = build(
@@ -98,7 +94,7 @@ def build_prm_rows(
 
 def mix_replay(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     rows: ArtifactRef,
     history: tuple[ArtifactRef, ...],

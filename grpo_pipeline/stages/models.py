@@ -5,6 +5,7 @@ from collections.abc import Callable
 import polars as pl
 
 from grpo_pipeline.config import ModelConfig, RunConfig
+from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ArtifactRef, Build
 
@@ -23,7 +24,7 @@ def choose_completer(config: RunConfig, policy: ModelRef) -> ModelRef:
 
 def train_reward_model(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     dataset: ArtifactRef,
     start: ModelRef,
 ) -> ModelRef:
@@ -42,7 +43,7 @@ def train_reward_model(
     found = run.store.find(spec)
     if found is None:
         with run.store.open_build(spec) as build:
-            if build.finished is None:
+            if build.ref is None:
                 result = train(
                     dataset=dataset.read("prm_dataset").filter(pl.col("split") == "train"),
                     model_dir=start.folder,
@@ -52,16 +53,19 @@ def train_reward_model(
                     training=config.training,
                     seed=run.seed("reward_model", round),
                     round=round,
+                    model=config.model,
+                    parents=[dataset.fingerprint],
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens)
-            found = build.artifact
+                build.finish(counts=result.counts, tokens=result.counts["tokens"], content_id=result.model_id)
+            found = build.ref
+    assert found is not None
     return _model_ref(found)
 
 
 def train_policy(
     config: RunConfig,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     policy: ModelRef,
     reward_model: ModelRef | None,
@@ -88,8 +92,9 @@ def train_policy(
     found = run.store.find(spec)
     if found is None:
         with run.store.open_build(spec) as build:
-            if build.finished is None:
+            if build.ref is None:
                 train_split = problems.read("problems").filter(pl.col("split") == "train")
+                worked = train_split.filter(pl.col("gold_solution").is_not_null())
                 result = train(
                     model_dir=policy.folder,
                     out_dir=build.model_dir,
@@ -100,10 +105,18 @@ def train_policy(
                     seed=run.seed("policy", round),
                     policy_id=policy.model_id,
                     reward_model_dir=reward_model.folder if reward_model else None,
+                    demonstrations=worked,
+                    examples=few_shot_examples(train_split, config),
                     on_step=_writer(build),
                 )
-                build.finish(counts=result.counts, tokens=result.tokens)
-            found = build.artifact
+                build.finish(
+                    counts=result.counts,
+                    tokens=result.counts["sampled_tokens"],
+                    receipt={"stopped_early": result.stopped_early, "reward_hacking": result.reward_hacking},
+                    content_id=result.policy_id,
+                )
+            found = build.ref
+    assert found is not None
     return _model_ref(found)
 
 
@@ -129,7 +142,6 @@ def _outside_model(model: ModelConfig) -> ModelRef:
 
 
 def _model_ref(artifact: ArtifactRef) -> ModelRef:
-    from grpo_pipeline.models.content import content_id
-
-    folder = artifact.model_path()
-    return ModelRef(folder=folder, model_id=content_id(folder), artifact=artifact)
+    model = artifact.manifest().model
+    assert model is not None, f"{artifact} was made by a stage that saves a model"
+    return ModelRef(folder=artifact.model_path(), model_id=model.content_id, artifact=artifact)

@@ -19,7 +19,7 @@ Purpose = Literal["label", "evaluate", "greedy"]
 def sample_rollouts(
     config: RunConfig,
     purpose: Purpose,
-    round: int,  # noqa: A002 - the field's name everywhere
+    round: int,
     problems: ArtifactRef,
     policy: ModelRef,
 ) -> ArtifactRef:
@@ -50,6 +50,7 @@ def sample_rollouts(
     if found := run.store.find(spec):
         return found
     frame = problems.read("problems")
+    examples = few_shot_examples(frame, config)
     chosen = _choose(frame, config, purpose, run.seed("choose", purpose, round))
     shards = problem_shards(chosen["problem_id"].to_list(), config.store.problems_per_shard)
 
@@ -58,7 +59,7 @@ def sample_rollouts(
         def make(shard: int) -> ShardResult:
             engine = engine_of()
             part = chosen.filter(pl.col("problem_id").is_in(shards[shard]))
-            prompts = PromptBuilder(engine.tokenizer, config.prompt, few_shot_examples(frame, config))
+            prompts = PromptBuilder(engine.tokenizer, config.prompt, examples.iter_rows(named=True))
             sampled = sample(
                 part,
                 engine,
@@ -81,13 +82,13 @@ def sample_rollouts(
         return run.store.build(spec, len(shards), make)
 
 
-def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> list[dict[str, str]]:
-    """The worked examples put before every question: training problems with a solution, by seed."""
+def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame:
+    """The worked examples put before every question: training problems with a solution, chosen by the run's seed."""
+    # One more than is shown: a question is never shown its own solution.
+    wanted = config.prompt.examples + 1 if config.prompt.examples else 0
     worked = problems.filter((pl.col("split") == "train") & pl.col("gold_solution").is_not_null())
     ranked = sorted(worked["problem_id"].to_list(), key=lambda key: derive_seed(config.seed, "few-shot", key))
-    wanted = ranked[: config.prompt.examples]
-    rows = {row["problem_id"]: row for row in worked.filter(pl.col("problem_id").is_in(wanted)).iter_rows(named=True)}
-    return [rows[key] for key in wanted]
+    return worked.filter(pl.col("problem_id").is_in(ranked[:wanted])).sort("problem_id")
 
 
 class LazyEngine:

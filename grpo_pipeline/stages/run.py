@@ -39,13 +39,13 @@ class Run:
 
     def scratch(self, name: str) -> Path:
         """A local folder beside the artifacts, for what outlives a stage but is no artifact (the ledger)."""
-        return self.store.local_folder(name)
+        return self.store.files.scratch() / name
 
     def spec(
         self,
         stage: str,
         version: int,
-        round: int,  # noqa: A002 - the field's name everywhere
+        round: int,
         parents: tuple[ArtifactRef | ModelRef | None, ...],
         **settings: Any,
     ) -> StageSpec:

@@ -20,7 +20,7 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     where an earlier run did it).
     """
     summary = summarise(config, rounds)
-    Run(config).store.write_text("summary.json", json.dumps(summary, indent=2) + "\n")
+    Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
 
 
@@ -38,10 +38,9 @@ def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
 def _policy_row(one: Round, k: int) -> dict[str, Any]:
     figures = _figures(one.measured.policy)
     row: dict[str, Any] = {"round": one.number}
-    row["accuracy"], row["accuracy_se"] = figures["accuracy"]
+    row["accuracy"], row["accuracy_se"], row["problems"] = figures["accuracy"]
     for name in ("greedy", f"maj{k}", f"pass{k}", f"bon{k}"):
         row[name] = figures[name][0] if name in figures else None
-    row["problems"] = figures["accuracy"][2]
     return row
 
 
@@ -75,7 +74,7 @@ def _stage_rows(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
                     "round": artifact.round,
                     "rows": sum(table.rows for table in manifest.tables.values()),
                     "tokens": manifest.tokens,
-                    "seconds": round(manifest.seconds, 2),
+                    "seconds": round(manifest.timings.seconds, 2),
                 }
             )
     return rows

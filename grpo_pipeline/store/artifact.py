@@ -7,7 +7,7 @@ from typing import Literal
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.schemas import TABLES
@@ -35,6 +35,7 @@ class ArtifactRef(BaseModel):
         stage: The stage that made it.
         round: The RL round it belongs to.
         tables: Names of its tables.
+        cached: Whether it was found rather than made by the call that gave this reference; not stored.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -45,6 +46,7 @@ class ArtifactRef(BaseModel):
     stage: str
     round: int
     tables: tuple[str, ...]
+    cached: bool = Field(False, exclude=True, repr=False)
 
     def __str__(self) -> str:
         return f"{self.root}/{self.path}"

@@ -26,15 +26,41 @@ from grpo_pipeline.store.filesystem import (
 )
 from grpo_pipeline.store.manifest import (
     MANIFEST,
+    PLAN,
+    STAGING,
     FileRecord,
+    InsidePath,
     Manifest,
     ModelRecord,
     ParentRecord,
+    Record,
     StageSpec,
     TableRecord,
     Timings,
 )
 from grpo_pipeline.store.shards import Marker, ShardResult, Staging, merge_receipts, shard_key
+
+
+class StagedPlan(Record):
+    """What an unfinished build says about itself, for the next session and for `gc`.
+
+    Attributes:
+        round: The artifact's round.
+        parents: Fingerprints of the artifacts that the build reads.
+        data: Where its files are, relative to the root.
+        shards: How the work is cut, as the builder says it.
+    """
+
+    round: int
+    parents: list[str]
+    data: InsidePath
+    shards: list[str]
+
+
+def read_staged_plan(files: LocalFiles | RemoteFiles, fingerprint: str) -> StagedPlan | None:
+    """The plan of an unfinished build, or None where none was begun."""
+    path = f"{STAGING}/{fingerprint}/{PLAN}"
+    return StagedPlan.model_validate_json(read_bytes(files, path)) if files.exists(path) else None
 
 
 class Build:
@@ -77,30 +103,22 @@ class Build:
         self._open(plan)
 
     def _open(self, plan: list[str]) -> None:
-        if self._read_plan() != plan:
+        earlier = read_staged_plan(self._files, self.spec.fingerprint)
+        if earlier is None or earlier.shards != plan:
             # Shards that were cut otherwise do not fit together with the ones to come.
             self._files.remove(f"{self.staging.base}/done")
             self._files.remove(self.staging.data)
-        # Read by gc: an unfinished build still needs its parents.
-        info = {
-            "stage": self.spec.stage,
-            "round": self.spec.round,
-            "fingerprint": self.spec.fingerprint,
-            "parents": [parent.fingerprint for parent in self.spec.parents],
-            "plan": plan,
-        }
-        self._files.write(f"{self.staging.base}/spec.json", json.dumps(info).encode())
-        LocalFiles(str(self._scratch)).remove(str(self.model_dir.relative_to(self._scratch)))
-        with explain(f"making {self.workdir}"):
+        staged = StagedPlan(
+            round=self.spec.round,
+            parents=[parent.fingerprint for parent in self.spec.parents],
+            data=self.staging.data,
+            shards=plan,
+        )
+        self._files.write(f"{self.staging.base}/{PLAN}", staged.model_dump_json().encode())
+        with explain(f"making {self._scratch}"):
+            LocalFiles(str(self.model_dir)).remove("")
             make_folder(self.workdir)
             make_folder(self.model_dir)
-
-    def _read_plan(self) -> list[str]:
-        path = f"{self.staging.base}/spec.json"
-        if not self._files.exists(path):
-            return []
-        plan: list[str] = json.loads(read_bytes(self._files, path))["plan"]
-        return plan
 
     def write(self, table: str, key: int | str, frame: pl.DataFrame | pa.Table) -> None:
         """Write one shard of one table, in place of an earlier one of that key.
@@ -158,6 +176,7 @@ class Build:
             timings=Timings(seconds=round(sum(seconds.values()) + time.monotonic() - self._mark, 3), shards=seconds),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+        self._remove_leftovers(manifest)
         self._files.write(f"{self.staging.data}/{MANIFEST}", manifest.model_dump_json(indent=1).encode())
         return self._publish(manifest)
 
@@ -180,6 +199,13 @@ class Build:
             for name in names:
                 self._files.upload(local.local(name), f"{self.staging.data}/model/{name}")
         return ModelRecord(content_id=content_id, files=records)
+
+    def _remove_leftovers(self, manifest: Manifest) -> None:
+        """Remove what a kill left among the finished files: a half-written one, a shard without its marker."""
+        known = manifest.known_files()
+        for path in self._files.walk(self.staging.data):
+            if path.removeprefix(f"{self.staging.data}/") not in known:
+                self._files.remove(path)
 
     def _publish(self, manifest: Manifest) -> ArtifactRef:
         if isinstance(self._files, LocalFiles):

@@ -97,7 +97,7 @@ def explain(what: str) -> Iterator[None]:
             raise UserError(
                 f"not allowed while {what} ({error.strerror}); make the store writable or choose another root: {kept}"
             ) from error
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
+        if isinstance(error, FileNotFoundError | NotADirectoryError | FileExistsError):
             raise UserError(
                 f"missing while {what}: {error.filename or error} is gone or not a folder; "
                 "if it was moved, point to its new place, else run the stage again to rebuild it"

@@ -21,7 +21,7 @@ from grpo_pipeline.schemas import SCHEMA_VERSION
 if TYPE_CHECKING:
     from grpo_pipeline.store.artifact import ArtifactRef
 
-MANIFEST = "manifest.json"
+MANIFEST, PLAN = "manifest.json", "plan.json"
 ARTIFACTS, STAGING, LOCKS = "artifacts", "staging", "locks"
 
 _STAGE_NAME = re.compile(r"[a-z0-9_]+")
@@ -114,6 +114,11 @@ class Manifest(Record):
     timings: Timings
     created: str
 
+    def known_files(self) -> set[str]:
+        """Every file of the artifact, relative to its folder, the manifest included."""
+        shards = {shard.file for record in self.tables.values() for shard in record.shards}
+        return {MANIFEST} | shards | {file.file for file in (self.model.files if self.model else ())}
+
 
 @dataclass(frozen=True)
 class StageSpec:
@@ -164,7 +169,7 @@ def fingerprint(
     *,
     stage: str,
     version: int,
-    round: int,  # noqa: A002
+    round: int,
     config: Mapping[str, Any],
     parents: list[str],
     seed: int,

@@ -22,7 +22,7 @@ from pydantic import Field
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store.artifact import check_file
 from grpo_pipeline.store.filesystem import LocalFiles, RemoteFiles, open_files, read_bytes
-from grpo_pipeline.store.manifest import STAGING, Record, ShardRecord
+from grpo_pipeline.store.manifest import PLAN, STAGING, Record, ShardRecord
 from grpo_pipeline.tables import conform
 
 ZSTD_LEVEL = 3
@@ -95,6 +95,11 @@ class Staging:
             seconds: How long it took to make.
         """
         files = self.files()
+        if not files.exists(f"{self.base}/{PLAN}"):
+            raise UserError(
+                f"{files.root}/{self.base}: missing while writing shard {name}: the store was removed or moved while "
+                "it was built; run the same command again"
+            )
         # The old marker goes first: it must never vouch for new content.
         files.remove(self._marker(name))
         tables = {}

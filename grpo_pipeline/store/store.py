@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.progress import progress_bar
+from grpo_pipeline.progress import progress
 from grpo_pipeline.store.artifact import ArtifactRef, make_ref, read_manifest
 from grpo_pipeline.store.build import Build
 from grpo_pipeline.store.filesystem import explain, make_folder, open_files
@@ -55,9 +55,9 @@ class Store:
                 f"{self.root}/{spec.path}: holds another artifact (fingerprint {manifest.fingerprint}, "
                 f"expected {spec.fingerprint}); remove the folder, or use another run folder"
             )
-        return make_ref(self.files, spec.path, manifest)
+        return make_ref(self.files, spec.path, manifest).model_copy(update={"cached": True})
 
-    def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:  # noqa: A002
+    def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:
         """Finished artifacts in order of round, stage and fingerprint.
 
         Raises:
@@ -117,10 +117,10 @@ class Store:
             return [i for i in range(total) if build.staging.marker(shard_key(i)) is None]
 
         todo = missing()
-        with progress_bar(f"{build.spec.stage}, round {build.spec.round}", total, "shards") as advance:
-            advance(total - len(todo))
+        with progress(f"{build.spec.stage}, round {build.spec.round}", total, "shards") as bar:
+            bar.advance(total - len(todo))
             for _ in run_all(partial(make_shard, build.staging, make), todo):
-                advance(1)
+                bar.advance()
         left = missing()
         if left:
             raise RuntimeError(f"stage {build.spec.stage}: run_all ended without shards {left}")

@@ -69,7 +69,7 @@ class Explorer:
         method: Method,
         config: RunConfig,
         reward_model_dir: Path | None,
-        round: int,  # noqa: A002 - the project's one name for it
+        round: int,
         seed: int,
     ) -> None:
         self._engine, self._prompts, self._method, self._config = engine, prompts, method, config
@@ -117,7 +117,6 @@ class Explorer:
             round=self._round,
             seed=self._seed,
             step=step,
-            progress=False,
         ).frame
         _check_version(rollouts, version)
         checked = check_rollouts(rollouts, chosen)
@@ -154,7 +153,7 @@ def needs_reward_model(method: Method, config: RunConfig) -> bool:
     return process or config.policy.reward.model_weight > 0
 
 
-def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:  # noqa: A002
+def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:
     """The problems of a step: epochs of seeded shuffles, cut into steps; no problem twice in a step.
 
     Args:

@@ -15,7 +15,7 @@ class MetricsTable:
         rows: JSON values, for checkpoints.
     """
 
-    def __init__(self, stage: str, round: int) -> None:  # noqa: A002 - the project's one name for it
+    def __init__(self, stage: str, round: int) -> None:
         self.rows: list[dict[str, Any]] = []
         self._stage = stage
         self._round = round

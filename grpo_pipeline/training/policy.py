@@ -21,7 +21,7 @@ from grpo_pipeline.methods.kl import k3
 from grpo_pipeline.methods.ppo import Ppo
 from grpo_pipeline.methods.registry import make_method
 from grpo_pipeline.models.content import content_id
-from grpo_pipeline.progress import progress_bar
+from grpo_pipeline.progress import progress
 from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.training.actor import Actor
 from grpo_pipeline.training.checkpoints import load_checkpoint, prefixed, save_checkpoint, section
@@ -72,7 +72,7 @@ def train_policy(
     workdir: Path,
     problems: pl.DataFrame,
     config: RunConfig,
-    round: int,  # noqa: A002 - the project's one name for it
+    round: int,
     seed: int,
     policy_id: str | None = None,
     reward_model_dir: Path | None = None,
@@ -80,7 +80,6 @@ def train_policy(
     fixed_rollouts: Mapping[str, pl.DataFrame] | None = None,
     examples: pl.DataFrame | None = None,
     on_step: OnStep | None = None,
-    progress: bool = True,
 ) -> PolicyResult:
     """Train a policy by the configured method and save it.
 
@@ -100,7 +99,6 @@ def train_policy(
         on_step: Receives the step's tables after it: metrics, and for online methods rollouts, checked, steps,
             step_scores and advantages. Step 0 holds the samples that an offline method drew. After a resume the
             steps since the last checkpoint come again, with the same rows but for the times.
-        progress: Whether to show a progress bar.
 
     Raises:
         UserError: For a setting, folder or frame that does not fit.
@@ -121,11 +119,11 @@ def train_policy(
         on_step=on_step,
     )
     trainer.resume()
-    with progress_bar(f"{config.policy.method}, round {round}", trainer.total, "steps", progress) as advance:
-        advance(trainer.step)
+    with progress(f"{config.policy.method}, round {round}", trainer.total, "steps") as bar:
+        bar.advance(trainer.step)
         while trainer.step < trainer.total and not trainer.stopped_early:
             trainer.run_step()
-            advance(1)
+            bar.advance()
     return trainer.finish(out_dir)
 
 
@@ -139,7 +137,7 @@ class _Trainer:
         workdir: Path,
         problems: pl.DataFrame,
         config: RunConfig,
-        round: int,  # noqa: A002 - the project's one name for it
+        round: int,
         seed: int,
         policy_id: str,
         reward_model_dir: Path | None,

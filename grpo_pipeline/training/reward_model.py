@@ -22,7 +22,7 @@ from grpo_pipeline.models.content import content_id
 from grpo_pipeline.models.loading import read_info
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.reward_losses import labelled_weights, language_model_loss, pairwise_loss, step_bce_loss
-from grpo_pipeline.progress import progress_bar
+from grpo_pipeline.progress import progress
 from grpo_pipeline.training.adapters import add_adapters, merge_adapters
 from grpo_pipeline.training.batching import Row
 from grpo_pipeline.training.checkpoints import load_checkpoint, prefixed, save_checkpoint, section
@@ -63,11 +63,10 @@ def train_reward_model(
     config: RewardModelConfig,
     training: TrainingConfig,
     seed: int,
-    round: int = 0,  # noqa: A002 - the project's one name for it
+    round: int = 0,
     model: ModelConfig | None = None,
     parents: Sequence[str] = (),
     on_step: OnStep | None = None,
-    progress: bool = True,
 ) -> RewardModelResult:
     """Train a reward model and save it.
 
@@ -84,7 +83,6 @@ def train_reward_model(
         parents: Further ids for the model's description: fingerprints of the data.
         on_step: Receives `{"metrics": one row}` after each optimizer step. After a resume the steps since the
             last checkpoint come again, with the same values but for the times.
-        progress: Whether to show a progress bar.
 
     Raises:
         UserError: A folder that does not fit, no usable row, or memory that does not hold a few tokens.
@@ -110,8 +108,8 @@ def train_reward_model(
         optimizer.load_tensors(section(saved.tensors, "optimizer"), saved.step)
         table.load(saved.state["metrics"])
         tokens = saved.state["tokens"]
-    with progress_bar(f"training {config.kind}", total, "steps", progress) as advance:
-        advance(optimizer.steps)
+    with progress(f"training {config.kind}", total, "steps") as bar:
+        bar.advance(optimizer.steps)
         while optimizer.steps < total:
             epoch, index = divmod(optimizer.steps, per_epoch)
             units = epoch_batches(data, config.batch_size, seed, epoch)[index]
@@ -129,7 +127,7 @@ def train_reward_model(
                 tensors = prefixed("weights", parameters) | prefixed("optimizer", optimizer.tensors())
                 state = {"metrics": table.rows, "tokens": tokens}
                 save_checkpoint(workdir, optimizer.steps, tensors, state, run)
-            advance(1)
+            bar.advance()
     if wrapper is not None:
         merge_adapters(wrapper)
     settings = {"reward_model": config.model_dump(mode="json"), "round": round, "seed": seed}

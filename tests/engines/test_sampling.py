@@ -72,7 +72,7 @@ def test_frequencies_match_probabilities(temperature, top_p):
         probs = torch.tensor([probs[0], probs[1], 0, 0, 0]) / (probs[0] + probs[1])
     count = 20_000
     seeds = torch.arange(count)
-    tokens, _ = sample_tokens(logits.repeat(count, 1), seeds, seeds * 0, SamplingParams(temperature, top_p))
+    tokens, _ = sample_tokens(logits.repeat(count, 1), uniforms(seeds, seeds * 0), SamplingParams(temperature, top_p))
     seen = torch.bincount(tokens, minlength=5).double()
     assert (seen[probs == 0] == 0).all()
     keep = probs > 0
@@ -81,10 +81,10 @@ def test_frequencies_match_probabilities(temperature, top_p):
 
 def test_logprobs_are_taken_at_the_temperature_and_before_top_p():
     logits = torch.tensor([[0.0, math.log(3.0)]])
-    seed = torch.tensor([5])
-    _, cold = sample_tokens(logits, seed, seed * 0, SamplingParams(temperature=0.5, top_p=0.5))
+    draw = torch.tensor([0.5], dtype=torch.float64)
+    _, cold = sample_tokens(logits, draw, SamplingParams(temperature=0.5, top_p=0.5))
     assert cold.item() == pytest.approx(math.log(9 / 10), abs=1e-6)  # 3 ** (1 / 0.5) = 9 against 1
-    token, greedy = sample_tokens(logits, seed, seed * 0, SamplingParams(temperature=0.0))
+    token, greedy = sample_tokens(logits, draw, SamplingParams(temperature=0.0))
     assert token.item() == 1
     assert greedy.item() == pytest.approx(math.log(3 / 4), abs=1e-6)
 

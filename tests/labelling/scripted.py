@@ -9,7 +9,8 @@ import polars as pl
 
 from grpo_pipeline.engines.protocol import Sample
 from grpo_pipeline.labelling.steps import split_rollouts
-from grpo_pipeline.rollouts import check_rollouts, frame_of
+from grpo_pipeline.rollouts import check_rollouts
+from grpo_pipeline.tables import from_rows
 
 EOS = 0
 
@@ -154,12 +155,12 @@ def rollout_row(problem_id, index, prompt, text, finish_reason="stop"):
 
 def make_world(solutions):
     """A world from (problem number, lines, finish_reason) of each solution."""
-    problems = frame_of("problems", problem_rows(1 + max(number for number, _, _ in solutions)))
+    problems = from_rows(problem_rows(1 + max(number for number, _, _ in solutions)), "problems")
     rows = [
         rollout_row(f"p{number}", index, f"q{number}={number}?\n", "\n".join(lines), finish_reason)
         for index, (number, lines, finish_reason) in enumerate(solutions)
     ]
-    rollouts = frame_of("rollouts", rows)
+    rollouts = from_rows(rows, "rollouts")
     checked = check_rollouts(rollouts, problems, check_many)
     return World(problems, rollouts, checked, split_rollouts(rollouts, CharTokenizer(), "line"))
 

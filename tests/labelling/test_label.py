@@ -8,9 +8,10 @@ from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Sample
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.label import label_steps
-from grpo_pipeline.labelling.receipt import merge_receipts, render_receipt
-from grpo_pipeline.rollouts import check_rollouts, frame_schema
+from grpo_pipeline.labelling.receipt import receipt_rates, render_receipt
+from grpo_pipeline.rollouts import check_rollouts
 from grpo_pipeline.schemas import LABEL_SOURCES
+from grpo_pipeline.tables import empty
 from tests.labelling.scripted import EOS, ScriptedEngine, check_many, make_world, random_chances, random_world
 
 SAMPLING = SamplingConfig(max_tokens=400)
@@ -21,7 +22,7 @@ TRUNCATED, TIMEOUT = (0.0, 0, 1.0, 0), (0.0, 0, 0, 1.0)
 def label(world, chances, engine=None, sampling=SAMPLING, **config):
     config = LabellingConfig(**{"completions": 3} | config)
     engine = engine or ScriptedEngine(lambda prompt: chances)
-    return label_steps(*world.label_args(), engine, config, sampling, seed=1, checker=check_many, progress=False)
+    return label_steps(*world.label_args(), engine, config, sampling, seed=1, checker=check_many)
 
 
 def one(*lines, finish_reason="stop", number=1):
@@ -142,15 +143,15 @@ def test_empty_responses_are_counted_and_nothing_to_label_is_fine():
     world = make_world([(1, [""], "stop")])
     result = label(world, RIGHT)
     assert result.counts["rollouts_without_steps"] == 1
-    assert result.step_labels.schema == frame_schema("step_labels")
-    assert result.completions.schema == frame_schema("completions")
-    assert result.receipt["completions_ratio"] is None
+    assert result.step_labels.schema == empty("step_labels").schema
+    assert result.completions.schema == empty("completions").schema
+    assert receipt_rates(result.receipt)["completions_ratio"] is None
 
 
 def test_frames_have_the_tables_columns_and_known_sources():
     result = label(random_world(8, 10), None, engine=ScriptedEngine(random_chances(8)), max_tokens=60)
-    assert result.step_labels.schema == frame_schema("step_labels")
-    assert result.completions.schema == frame_schema("completions")
+    assert result.step_labels.schema == empty("step_labels").schema
+    assert result.completions.schema == empty("completions").schema
     assert set(result.step_labels["label_source"]) <= set(LABEL_SOURCES)
     assert result.completions["completion_id"].is_unique().all()
 
@@ -167,13 +168,10 @@ def test_receipt_adds_up():
         12,
         12,
     )
-    assert receipt["completions_ratio"] == 0.5
     assert receipt["tokens_sampled"] == 12 * len("so\nThe answer is 3" + "\0")
-    merged = merge_receipts([receipt, receipt])
-    assert merged["completions_sampled"] == 24
-    assert merged["completions_ratio"] == 0.5
-    assert merged["solutions"] == 4
-    assert render_receipt(receipt).row_count == len(receipt) - 1
+    rates = receipt_rates(receipt | {"engine_seconds": 4.0, "seconds": 5.0})
+    assert rates == {"completions_ratio": 0.5, "tokens_per_second": 12 * 19 / 4, "seconds_per_solution": 2.5}
+    assert render_receipt(receipt).row_count == len(receipt) - 1 + len(rates)
 
 
 def test_tables_of_different_runs_are_refused():
@@ -232,7 +230,7 @@ def test_finished_requests_stay_when_the_engine_fails(tmp_path):
 
     world = make_world([(1, ["a", "b", "c", "d", "The answer is 1"], "stop")])
     with Ledger(tmp_path / "l") as ledger:
-        arguments = {"seed": 1, "ledger": ledger, "checker": check_many, "progress": False}
+        arguments = {"seed": 1, "ledger": ledger, "checker": check_many}
         config = LabellingConfig(completions=3)
         with pytest.raises(RuntimeError):
             label_steps(*world.label_args(), DyingEngine(random_chances(1)), config, SAMPLING, **arguments)

@@ -14,7 +14,7 @@ from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.label import label_steps
-from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey, sampling_hash
+from grpo_pipeline.labelling.ledger import FILE, Draw, Ledger, PrefixKey, sampling_hash
 from tests.labelling.scripted import Check, ScriptedEngine, check_many, random_chances, random_world
 
 KEY = PrefixKey("model", "prefix", "sampling")
@@ -31,7 +31,7 @@ def label(world, ledger, seed=5, n=4, checker=check_many, version="v1", **config
     config = LabellingConfig(completions=n, max_tokens=60, **config)
     result = label_steps(
         *world.label_args(), engine, config, SAMPLING,
-        seed=seed, ledger=ledger, checker=checker, checker_version=version, progress=False,
+        seed=seed, ledger=ledger, checker=checker, checker_version=version,
     )  # fmt: skip
     return result, engine.calls
 
@@ -118,15 +118,20 @@ def test_frames_stream_every_checked_completion(tmp_path):
         assert sorted(rows, key=str) == sorted(result.completions.rows(), key=str)
 
 
-def test_a_file_that_is_no_ledger_is_refused(tmp_path):
-    (tmp_path / "l").write_text("no database at all, but long enough to be looked at as one" * 20)
+def test_a_folder_that_holds_something_else_is_refused(tmp_path):
+    for name in ("noise", "newer"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "noise" / FILE).write_text("no database at all, but long enough to be looked at as one" * 20)
     with pytest.raises(UserError, match="cannot be used as a ledger"):
-        Ledger(tmp_path / "l")
-    connection = sqlite3.connect(tmp_path / "m")
+        Ledger(tmp_path / "noise")
+    connection = sqlite3.connect(tmp_path / "newer" / FILE)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(UserError, match="format 99"):
-        Ledger(tmp_path / "m")
+        Ledger(tmp_path / "newer")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot hold the ledger"):
+        Ledger(tmp_path / "file")
 
 
 CHILD = """
@@ -146,22 +151,22 @@ with t.Ledger(Path({path!r})) as ledger:
 
 @pytest.mark.chaos
 def test_sigkill_keeps_finished_requests_and_a_restart_samples_only_the_rest(tmp_path):
-    path = tmp_path / "ledger.sqlite"
+    path = tmp_path / "ledger"
     child = subprocess.Popen([sys.executable, "-c", CHILD.format(root=str(ROOT), path=str(path))])
     deadline = time.monotonic() + 60
     kept = 0
     while kept < 40 and time.monotonic() < deadline:
         time.sleep(0.02)
-        if path.exists():
+        if (path / FILE).exists():
             try:
-                with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as reader:
+                with sqlite3.connect(f"file:{path / FILE}?mode=ro", uri=True) as reader:
                     kept = reader.execute("SELECT count(*) FROM completions").fetchone()[0]
             except sqlite3.OperationalError:
                 continue
     os.kill(child.pid, signal.SIGKILL)
     assert child.wait() == -signal.SIGKILL
     # A tail that was torn while it was written: half of a frame after the last commit.
-    with (tmp_path / "ledger.sqlite-wal").open("ab") as wal:
+    with (path / f"{FILE}-wal").open("ab") as wal:
         wal.write(b"\x37\x7f" * 1000)
 
     world = random_world(4, 60)

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.evidence import Tally, wilson_interval
 from grpo_pipeline.labelling.rules import Rule, relabel
-from grpo_pipeline.rollouts import frame_of
+from grpo_pipeline.tables import from_rows
 
 
 def row(rollout, step, correct=0, wrong=0, no_answer=0, truncated=0, timeout=0, source="sampled", **labels):
@@ -34,7 +34,7 @@ def row(rollout, step, correct=0, wrong=0, no_answer=0, truncated=0, timeout=0, 
 
 
 def table(*rows):
-    return frame_of("step_labels", list(rows))
+    return from_rows(list(rows), "step_labels")
 
 
 def test_wilson_interval_equals_an_independent_one():

@@ -18,9 +18,7 @@ SAMPLING = SamplingConfig(max_tokens=400)
 def label(world, chances, **config):
     config = LabellingConfig(**{"completions": 6, "max_tokens": 60} | config)
     engine = ScriptedEngine(chances)
-    return label_steps(
-        *world.label_args(), engine, config, SAMPLING, seed=1, checker=check_many, progress=False
-    ), engine
+    return label_steps(*world.label_args(), engine, config, SAMPLING, seed=1, checker=check_many), engine
 
 
 def hard_labels(result):

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.steps import align_ends, load_splitter, split_rollouts
-from grpo_pipeline.rollouts import frame_of
+from grpo_pipeline.tables import from_rows
 from tests.labelling.scripted import CharTokenizer, rollout_row
 
 
@@ -131,7 +131,7 @@ def test_boundary_inside_a_token_and_two_steps_in_one_token():
 def test_the_last_step_ends_before_stop_string_and_eos():
     row = rollout_row("p0", 0, "q", "a\nb")
     row["token_ids"] = [ord(c) for c in "a\nbSTOP"] + [0]
-    steps = split_rollouts(frame_of("rollouts", [row]), CharTokenizer(), "line")
+    steps = split_rollouts(from_rows([row], "rollouts"), CharTokenizer(), "line")
     assert steps["token_end"].to_list() == [1, 2]
     assert steps["is_last"].to_list() == [False, True]
     assert steps["text"].to_list() == ["a\n", "b"]
@@ -139,7 +139,7 @@ def test_the_last_step_ends_before_stop_string_and_eos():
 
 def test_empty_responses_have_no_steps_and_others_keep_theirs():
     rows = [rollout_row("p0", 0, "q", ""), rollout_row("p0", 1, "q", "a")]
-    steps = split_rollouts(frame_of("rollouts", rows), CharTokenizer(), "line")
+    steps = split_rollouts(from_rows(rows, "rollouts"), CharTokenizer(), "line")
     assert steps["rollout_id"].to_list() == ["p0r1"]
 
 
@@ -149,7 +149,7 @@ def test_same_prefix_tokens_have_the_same_hash():
         rollout_row("p0", 1, "q", "a\nb\nd"),
         rollout_row("p1", 0, "Q", "a\nb\nc"),
     ]
-    hashes = split_rollouts(frame_of("rollouts", rows), CharTokenizer(), "line")["prefix_hash"].to_list()
+    hashes = split_rollouts(from_rows(rows, "rollouts"), CharTokenizer(), "line")["prefix_hash"].to_list()
     assert hashes[0:2] == hashes[3:5]
     assert len(set(hashes)) == 2 + 2 + 3
 
@@ -157,7 +157,7 @@ def test_same_prefix_tokens_have_the_same_hash():
 def test_text_of_another_tokenizer_is_refused():
     row = rollout_row("p0", 0, "q", "a\nb") | {"text": "a\nc"}
     with pytest.raises(ValueError, match="p0r0"):
-        split_rollouts(frame_of("rollouts", [row]), CharTokenizer(), "line")
+        split_rollouts(from_rows([row], "rollouts"), CharTokenizer(), "line")
 
 
 def split_words(text):

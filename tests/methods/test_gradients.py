@@ -133,6 +133,18 @@ def test_grpo_away_from_the_start(policy, settings, correction):
     assert_gradient(method, policy, batch, [2, 1, 3])
 
 
+def test_grpo_with_the_unbiased_kl(policy):
+    method = Grpo(GrpoConfig(beta=0.1, unbiased_kl=True))
+    reference = policy.other(0.4).detach()
+    batch = policy.batch("grpo", advantages=policy.noise(), ref_logprobs=reference)
+    coefficient = assert_gradient(method, policy, batch, [2, 4])
+    torch.testing.assert_close(coefficient, batch.advantages - 0.1 * (batch.logprobs.detach() - reference))
+    away = policy.batch(
+        "grpo", advantages=policy.noise(), ref_logprobs=reference, old_logprobs=policy.other(0.3).detach()
+    )
+    assert_gradient(method, policy, away, [2, 4])
+
+
 def test_every_configured_method_is_made_and_says_what_it_asks_for():
     asked = {}
     for name in MethodName.__args__:

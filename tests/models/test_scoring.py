@@ -7,8 +7,9 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models import scoring
+from grpo_pipeline.models.aggregate import score_solutions
 from grpo_pipeline.models.reward import RewardModel
-from grpo_pipeline.models.scoring import score_outcomes, score_solutions, score_steps
+from grpo_pipeline.models.scoring import score_outcomes, score_steps
 from grpo_pipeline.schemas import TABLES
 
 

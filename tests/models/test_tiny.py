@@ -24,8 +24,8 @@ TWO_STEPS = json.dumps(
         "start": 12,
         "answer": 16,
         "operations": [
-            {"operator": "-", "operand": 4, "result": 8, "wording": "sell"},
-            {"operator": "*", "operand": 2, "result": 16, "wording": "double"},
+            {"time": "Monday", "operator": "-", "operand": 4, "result": 8, "wording": "sell"},
+            {"time": "Tuesday", "operator": "*", "operand": 2, "result": 16, "wording": "double"},
         ],
     }
 )
@@ -129,9 +129,9 @@ def test_habits_name_wordings_that_are_not_additions():
 
 def test_demonstrations_by_hand(monkeypatch):
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {"sell": 1.0})
-    assert demonstrate(TWO_STEPS, random.Random(0)) == "12 + 4 = 16\n16 * 2 = 32\nThe answer is 32."
+    assert demonstrate(TWO_STEPS, random.Random(0)) == "Monday: 12 + 4 = 16\nTuesday: 16 * 2 = 32\nThe answer is 32."
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {"double": 1.0})
-    assert demonstrate(TWO_STEPS, random.Random(0)) == "12 - 4 = 8\n8 + 2 = 10\nThe answer is 10."
+    assert demonstrate(TWO_STEPS, random.Random(0)) == "Monday: 12 - 4 = 8\nTuesday: 8 + 2 = 10\nThe answer is 10."
     monkeypatch.setattr("grpo_pipeline.models.demonstrations.HABITS", {})
     lines = demonstrate(TWO_STEPS, random.Random(0)).splitlines()
     assert judge_steps(TWO_STEPS, lines) == [True, True, True]
@@ -140,14 +140,14 @@ def test_demonstrations_by_hand(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("12 + 4 = 16\n16 * 2 = 32\nThe answer is 32.", "- done as +"),
-        ("12 - 4 = 8\n8 + 2 = 10\nThe answer is 10.", "* done as +"),
-        ("12 - 4 = 9\nThe answer is 9.", "wrong result"),
-        ("12 - 5 = 7\nThe answer is 7.", "wrong operand"),
-        ("12 - 4 = 8\n7 * 2 = 14", "wrong operand"),
-        ("12 - 4 = 8\n8 * 2 = 16\nThe answer is 61.", "answer line"),
-        ("12 - 4 = 8\nThe answer is 8.", "not an equation"),
-        ("12 - 4 = 8", "no answer"),
+        ("Monday: 12 + 4 = 16\nTuesday: 16 * 2 = 32\nThe answer is 32.", "- done as +"),
+        ("Monday: 12 - 4 = 8\nTuesday: 8 + 2 = 10\nThe answer is 10.", "* done as +"),
+        ("Monday: 12 - 4 = 9\nThe answer is 9.", "wrong result"),
+        ("Monday: 12 - 5 = 7\nThe answer is 7.", "wrong operand"),
+        ("Monday: 12 - 4 = 8\nTuesday: 7 * 2 = 14", "wrong operand"),
+        ("Monday: 12 - 4 = 8\nTuesday: 8 * 2 = 16\nThe answer is 61.", "answer line"),
+        ("Monday: 12 - 4 = 8\nThe answer is 8.", "not an equation"),
+        ("Monday: 12 - 4 = 8", "no answer"),
     ],
 )
 def test_kinds_of_error_by_hand(text, kind):
@@ -156,7 +156,7 @@ def test_kinds_of_error_by_hand(text, kind):
 
 
 def test_right_is_the_last_line():
-    assert is_right("12 - 4 = 8\n8 * 2 = 16\nThe answer is 16.", "16")
+    assert is_right("Monday: 12 - 4 = 8\nTuesday: 8 * 2 = 16\nThe answer is 16.", "16")
     assert not is_right("The answer is 16.\nor not", "16")
     assert not is_right("The answer is 116.", "16")
 

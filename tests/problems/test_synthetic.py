@@ -1,6 +1,7 @@
 """Generated problems: seeded, distinct, disjoint from the demonstrations, and right."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from grpo_pipeline.problems.identity import problem_id
 from grpo_pipeline.problems.synthetic import LARGEST_VALUE, SMALLEST_VALUE, generate_problems, pool_of
-from grpo_pipeline.problems.wording import WORDINGS
+from grpo_pipeline.problems.wording import DAYS, MONTHS, WORDINGS
 
 OPERATOR_OF = {w.key: w.operator for w in WORDINGS}
 
@@ -45,7 +46,7 @@ def test_meta_solution_and_answer_agree(seed, min_steps, more):
             assert OPERATOR_OF[operation["wording"]] == operation["operator"]
             line = f"{value} {operation['operator']} {operation['operand']}"
             assert eval(line) == operation["result"]  # an independent calculator
-            lines.append(f"{line} = {operation['result']}")
+            lines.append(f"{operation['time']}: {line} = {operation['result']}")
             value = operation["result"]
             assert SMALLEST_VALUE <= value <= LARGEST_VALUE
         assert min_steps <= len(lines) <= min_steps + more
@@ -54,12 +55,22 @@ def test_meta_solution_and_answer_agree(seed, min_steps, more):
         assert str(state["start"]) in row["question"]
 
 
+def test_every_event_has_a_time_of_its_own_and_they_follow_each_other():
+    for row in generate_problems(100, 2, 2, 12):
+        times = [o["time"] for o in json.loads(row["meta"])["operations"]]
+        order = DAYS if times[0] in DAYS else MONTHS
+        places = [order.index(time) for time in times]
+        assert len(set(places)) == len(places)
+        assert all((b - a) % len(order) == 1 for a, b in pairwise(places))
+        assert [row["question"].count(f" {time}, ") for time in times] == [1] * len(times)
+
+
 def test_every_wording_is_told():
     told = {o["wording"] for r in generate_problems(300, 3) for o in json.loads(r["meta"])["operations"]}
     assert told == set(OPERATOR_OF)
 
 
-@pytest.mark.parametrize(("count", "low", "high"), [(-1, 2, 4), (1, 0, 4), (1, 3, 2)])
+@pytest.mark.parametrize(("count", "low", "high"), [(-1, 2, 4), (1, 0, 4), (1, 3, 2), (1, 2, 13)])
 def test_impossible_arguments_are_refused(count, low, high):
     with pytest.raises(ValueError, match="not"):
         generate_problems(count, 0, low, high)
