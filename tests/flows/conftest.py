@@ -25,8 +25,9 @@ MICRO = {
 
 @pytest.fixture(scope="session")
 def prefect_server():
-    import tasks  # noqa: F401 - sets Prefect's defaults first
     from prefect.testing.utilities import prefect_test_harness
+
+    import tasks  # noqa: F401 - sets Prefect's defaults first
 
     with prefect_test_harness(server_startup_timeout=120):
         yield
