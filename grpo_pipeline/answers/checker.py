@@ -34,7 +34,8 @@ def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = 
         gold: the gold answer, LaTeX or plain.
         text: an answer (mode "answer") or a whole solution from which the answer is extracted ("solution").
         mode: see `text`.
-        time_limit: seconds after which a comparison that needs a worker process is given up.
+        time_limit: processor seconds after which a comparison in a worker process is given up (by the clock,
+            at most three times that).
 
     Returns:
         The verdict; it raises for no text whatever.

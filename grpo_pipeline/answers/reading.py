@@ -196,6 +196,8 @@ def _strip_fillers(tokens: list[Token]) -> list[Token]:
                 start += 1
             else:
                 break
+    if tokens[start].value in ("negative", "minus") and tokens[start + 1].kind == "num":
+        return [Token("op", "-", False), *tokens[start + 1 :]]
     return tokens[start:]
 
 

@@ -115,7 +115,9 @@ def _tokens(kind: str, value: str, gap: bool) -> list[Token]:
     if kind == "num" and len(value) > MAX_DIGITS:
         raise Refused("over_limit", f"{len(value)} digits")
     if kind == "cmd":
-        return [_command(value[1:], gap)]
+        name = value[1:]
+        glued = [] if name in _COMMANDS else _split_functions(name, gap)  # \sinx for \sin x
+        return glued or [_command(name, gap)]
     if kind == "text":
         return _text(value[1:-1], gap)
     return [_operator(value, gap) if kind == "op" else Token(kind, value, gap)]
@@ -226,8 +228,8 @@ def _looks_like_word(value: str) -> bool:
 
 
 def _split_functions(value: str, gap: bool) -> list[Token]:
-    """sinx, cosx, lnx, 2pir: a function or pi glued to one letter."""
-    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "log", "ln", "pi"):
+    """Sinx, cosx, lnx, pir: a function or pi glued to one letter."""
+    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "pi"):
         tail = value[len(name) :]
         if value.startswith(name) and len(tail) == 1 and tail.islower():
             head = Token("const", "pi", gap) if name == "pi" else Token("func", name, gap)
