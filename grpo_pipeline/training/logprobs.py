@@ -83,7 +83,7 @@ class _TokenLogprobs(torch.autograd.Function):
     """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 - autograd passes by position
+    def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         n = hidden.shape[0]

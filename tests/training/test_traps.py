@@ -7,7 +7,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import torch
-from toy_policies import make_model, make_rows, make_tokenizer, save_policy
 
 from grpo_pipeline.advantages import compute_advantages
 from grpo_pipeline.config import GrpoConfig, ModelConfig, PolicyConfig, RewardModelConfig, TrainingConfig
@@ -26,6 +25,7 @@ from grpo_pipeline.training.reward_rows import labelled_rows
 from grpo_pipeline.training.runner import Runner
 from grpo_pipeline.training.token_rows import TokenRows
 from grpo_pipeline.training.updates import add_weights, experience_rows, policy_loss
+from tests.training.toy_policies import make_model, make_rows, make_tokenizer, save_policy
 
 CPU = torch.device("cpu")
 
