@@ -88,7 +88,14 @@ class Parser(StructureParser):
             ops.append(self.next().value)
             if ops[-1] == "=" and self.peek().value == "=":
                 self.next()
-            operands.append(self.ratio())
+            operand = self.ratio()
+            if (
+                ops[-1] == "in"
+                and isinstance(operand, n.Symbol)
+                and operand.name in ("R", "N", "Z", "Q", "C")
+            ):
+                operand = n.NamedSet(operand.name)
+            operands.append(operand)
         return n.Relation(tuple(operands), tuple(ops)) if ops else operands[0]
 
     def ratio(self) -> n.Node:
