@@ -176,7 +176,7 @@ def _tidy_latex(text: str) -> str:
     text = text.replace("\\%", "%").replace("\\!", "\x00")
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ",", text)
     text = re.sub(r"(?<=\d),\x00\s*(?=\d)", ",", text).replace("\x00", "")
-    text = _COLOUR.sub("", text)
+    text = _COLOUR.sub("", text).replace("{:}", ":")
     text = _OVER.sub(lambda m: f"\\{'frac' if m[2] == 'over' else 'binom'}{{{m[1]}}}{{{m[3]}}}", text)
     text = _SPACING.sub(" ", text)
     text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°", text)
