@@ -75,16 +75,21 @@ _SPACE = re.compile(r"\s+")
 _SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
 _CODE = re.compile(
     r"__\w+|(?<!\\)\b(?:exec|eval|compile|open|getattr|setattr|globals|locals|input|print|system|popen)\("
-    r"|\bimport\s+\w|(?<!\\)\blambda\b\s*\w*\s*:|\bos\.\w|\bsys\.\w|\bsubprocess\b|\.__|[\[(].*\bfor\s+\w+\s+in\b"
+    r"|\bimport\s+\w|(?<!\\)\blambda\b\s*\w*\s*:|\bos\.\w|\bsys\.\w|\bsubprocess\b|\.__"
     r"|\\write\d*|\\immediate|\bdrop\s+table\b|<script|[;&|]\s*(?:rm|curl|wget|touch|cat)\s+[-/\w]"
     r"|\\(?:input|include|openout|openin|read|def|let|csname|catcode|usepackage)(?![A-Za-z])",
     re.IGNORECASE,
 )
 
 
+_LOOP = re.compile(r"\bfor\s+\w+\s+in\b")
+
+
 def looks_like_code(text: str) -> bool:
     """Whether a string looks like Python, a shell command or TeX that writes. It is only ever refused."""
-    return _CODE.search(text) is not None
+    if _CODE.search(text) is not None:
+        return True
+    return ("[" in text or "(" in text) and _LOOP.search(text) is not None
 
 
 def tidy_unicode(text: str) -> str:
