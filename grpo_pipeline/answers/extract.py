@@ -166,7 +166,7 @@ def _content(text: str, box: tuple[int, int, bool, bool]) -> str:
     """What stands in a box; a box in a box counts as its inner one."""
     inner = _BOX.sub("", text[box[0] : box[1]], count=1)
     inner = inner[1:-1] if inner.startswith("{") else inner
-    for _ in range(20):
+    for _ in range(20 if len(inner) <= 2 * MAX_ANSWER_CHARS else 0):
         match = _BOX.search(inner)
         if match is None or not inner[match.end() :].startswith("{"):
             break

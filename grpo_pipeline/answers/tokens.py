@@ -163,6 +163,8 @@ def _text(inner: str, gap: bool) -> list[Token]:
             tokens.append(Token("sep", ",", gap))
         elif plain in ("and", "or"):
             tokens.append(Token("sep", plain, gap))
+        elif plain in ("pi", "infinity") and len(words) == 1:
+            tokens.append(Token("const", "pi" if plain == "pi" else "inf", gap))
         elif plain == "to" and len(words) == 1:
             tokens.append(Token("op", ":", gap))
         elif plain in FUNCTIONS and len(words) == 1 and plain not in ("min", "sec"):
