@@ -46,7 +46,8 @@ class ProblemsConfig(Section):
 
     source: str = Field(
         "synthetic",
-        description="'synthetic' (generated), a local .parquet/.jsonl/.json file, or a Hugging Face data set id.",
+        description="'synthetic' (generated), a .parquet/.jsonl/.json file, a folder, or a Hugging Face data set id "
+        "(id:configuration where it has several).",
     )
     reader: Literal["auto", "gsm8k", "math500", "svamp", "columns"] = Field(
         "auto", description="Form of the records; auto looks at the first record's columns."

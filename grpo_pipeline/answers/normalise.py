@@ -55,11 +55,12 @@ _FONT = re.compile(
     r"underline|mathring|ensuremath|mathstrut|smash|boxed|fbox|displaystyle|textstyle)(?![A-Za-z])\s*"
 )
 _COLOUR = re.compile(r"\\(?:textcolor|color|colorbox)\s*\{[^{}]*\}")
+_OVER = re.compile(r"\{([^{}]*)\\(over|choose)(?![A-Za-z])([^{}]*)\}")
 _SPACING = re.compile(
     r"\\(?:qquad|quad)|\\(?:left|right|middle|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|"
     r"limits|nolimits|displaystyle|textstyle|scriptstyle|rm|bf|it|tiny|small|normalsize|large|Large|LARGE|huge|hfill|hline|cr|nonumber|notag|enspace|"
     r"thinspace|allowbreak|protect|par|noindent|centering|,)(?![A-Za-z])|\\[,;:> ]|"
-    r"\\(?:hspace|vspace|phantom|label|tag)"
+    r"\\[hv]?phantom\s*[-+=]|\\(?:hspace|vspace|[hv]?phantom|label|tag)"
     r"\*?\s*\{[^{}]*\}|(?<!\\)~"
 )
 _DIGIT_COMMAS = re.compile(
@@ -134,7 +135,7 @@ def tidy(text: str) -> str:
     text = _TERMINAL.sub(" ", text)
     text = tidy_unicode(text)
     # Markdown and quotes around the whole; "**" inside is a power.
-    text = _SPACE.sub(" ", text).strip()
+    text = _SPACE.sub(" ", text.replace("~", " ")).strip()
     text = _strip_wrapping(text)
     if "\\" in text or "$" in text or "{" in text:
         text = _tidy_latex(text)
@@ -143,9 +144,14 @@ def tidy(text: str) -> str:
 
 
 def _strip_wrapping(text: str) -> str:
-    for mark in ("***", "**", "```", "`", '"', "''", "__", "*", "_"):
+    for mark in ("***", "**", "```", "`", '"', "''", "__", "*", "_", "'"):
         size = len(mark)
-        if len(text) > 2 * size and text.startswith(mark) and text.endswith(mark) and mark not in text[size:-size]:
+        if (
+            len(text) > 2 * size
+            and text.startswith(mark)
+            and text.endswith(mark)
+            and mark not in text[size:-size]
+        ):
             text = text[size:-size].strip()
     if text.startswith("**"):
         text = text.replace("**", " ", 2)
@@ -166,6 +172,7 @@ def _tidy_latex(text: str) -> str:
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ",", text)
     text = re.sub(r"(?<=\d),\x00\s*(?=\d)", ",", text).replace("\x00", "")
     text = _COLOUR.sub("", text)
+    text = _OVER.sub(lambda m: f"\\{'frac' if m[2] == 'over' else 'binom'}{{{m[1]}}}{{{m[3]}}}", text)
     text = _SPACING.sub(" ", text)
     text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°", text)
     for _ in range(4):

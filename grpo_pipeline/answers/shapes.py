@@ -39,7 +39,11 @@ def bracket_pair(node: n.Sequence) -> str:
 
 def as_vector(node: n.Node) -> tuple[n.Node, ...] | None:
     """The entries of an ordered sequence, a column or a row."""
-    if isinstance(node, n.Sequence) and node.left in _ORDERED and node.left + node.right in ("()", "[]", "<>"):
+    if (
+        isinstance(node, n.Sequence)
+        and node.left in _ORDERED
+        and node.left + node.right in ("()", "[]", "<>")
+    ):
         return node.items
     if isinstance(node, n.Matrix):
         if all(len(row) == 1 for row in node.rows):

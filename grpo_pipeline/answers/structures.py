@@ -60,7 +60,7 @@ class StructureParser(OperatorParser):
                 part = self.raw_group() if self.peek().value == "{" else self.next().value
                 name += f"_{part}"
             subscripted = True
-        if token.kind == "const" and not subscripted:
+        if token.kind == "const" and not subscripted and name not in self.bound:
             return n.Constant(name)
         if name in _OPAQUE and [self.peek(k).value for k in range(6)] == ["^", "{", "-", "1", "}", "("]:
             self.position += 5
@@ -172,7 +172,9 @@ class StructureParser(OperatorParser):
             if name == "begin":
                 return self.environment()
             if name == "mathbb":
-                return n.NamedSet(self.raw_group())
+                return n.NamedSet(self.raw_group() if self.peek().value == "{" else self.next().value)
             if name in ("overline", "bar", "overrightarrow", "widehat", "tilde", "widetilde", "dot"):
-                return n.Symbol(f"{name}({self.raw_group() if self.peek().value == '{' else self.next().value})")
+                return n.Symbol(
+                    f"{name}({self.raw_group() if self.peek().value == '{' else self.next().value})"
+                )
         raise Refused("unreadable", f"command \\{name}")

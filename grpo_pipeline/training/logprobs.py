@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from grpo_pipeline.errors import UserError
 
@@ -41,18 +42,18 @@ def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature
         # autograd.Function sees no autocast: cast here, so that both directions run in one type.
         kind = torch.get_autocast_dtype(hidden.device.type)
         bias = None if head.bias is None else head.bias.to(kind)
-        return _TokenLogprobs.apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature)
-    return _TokenLogprobs.apply(hidden, head.weight, head.bias, targets, temperature)
+        return _apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature)
+    return _apply(hidden, head.weight, head.bias, targets, temperature)
 
 
-def output_head(model: nn.Module) -> nn.Linear:
+def output_head(model: PreTrainedModel) -> nn.Linear:
     """The projection from hidden states to logits of a causal language model.
 
     Raises:
         UserError: If the model does more than a linear projection (logit caps or scales, an adapted head).
     """
     config: Any = model.config
-    head = model.get_output_embeddings()
+    head: Any = model.get_output_embeddings()
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(config, name, None) not in (None, 1, 1.0):
             raise UserError(f"{type(model).__name__} sets {name}: its logits are not a plain projection; not supported")
@@ -62,6 +63,11 @@ def output_head(model: nn.Module) -> nn.Linear:
             "leave it out of training.lora.target_modules"
         )
     return head
+
+
+def _apply(*arguments: Any) -> tuple[Tensor, Tensor]:
+    logprobs, entropy = _TokenLogprobs.apply(*arguments)  # type: ignore[no-untyped-call]
+    return logprobs, entropy
 
 
 def _accumulator(tensor: Tensor) -> torch.dtype:
@@ -77,7 +83,7 @@ class _TokenLogprobs(torch.autograd.Function):
     """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 - autograd passes by position
+    def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         n = hidden.shape[0]

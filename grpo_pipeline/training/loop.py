@@ -106,5 +106,5 @@ def read_all(runner: Runner, rows: Sequence[Row], read: Callable[[MicroBatch], T
             break
     by_row: dict[int, Tensor] = {}
     for chosen, values in pieces:
-        by_row.update(zip(chosen, values.split([len(rows[i].read) for i in chosen]), strict=True))
+        by_row.update(zip(chosen, torch.split(values, [len(rows[i].read) for i in chosen]), strict=True))
     return torch.cat([by_row[i] for i in range(len(rows))])

@@ -169,7 +169,17 @@ class _Unpad(torch.autograd.Function):
         return result, None
 
 
-def packed_attention_forward(  # noqa: PLR0917 - transformers passes by position
+def _pad(packed: Tensor, layout: PackedLayout) -> Tensor:
+    result: Tensor = _Pad.apply(packed, layout)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _unpad(slots: Tensor, layout: PackedLayout) -> Tensor:
+    result: Tensor = _Unpad.apply(slots, layout)  # type: ignore[no-untyped-call]
+    return result
+
+
+def packed_attention_forward(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -204,7 +214,7 @@ def packed_attention_forward(  # noqa: PLR0917 - transformers passes by position
     queries, keys, values = (
         [
             part.view(*shape, *part.shape[1:])
-            for part, shape in zip(_Pad.apply(x[0].transpose(0, 1), layout).split(sizes), shapes, strict=True)
+            for part, shape in zip(torch.split(_pad(x[0].transpose(0, 1), layout), sizes), shapes, strict=True)
         ]
         for x in (query, key, value)
     )  # each a list of (B, S, heads, D)
@@ -218,7 +228,7 @@ def packed_attention_forward(  # noqa: PLR0917 - transformers passes by position
             k = torch.cat([keys[0].index_select(0, tails.prompt), k], dim=1)
             v = torch.cat([values[0].index_select(0, tails.prompt), v], dim=1)
         outputs.append(_attend(queries[i], k, v, tails.mask, scaling))
-    return _Unpad.apply(torch.cat(outputs), layout).unsqueeze(0), None
+    return _unpad(torch.cat(outputs), layout).unsqueeze(0), None
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:

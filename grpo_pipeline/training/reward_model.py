@@ -85,7 +85,7 @@ def train_reward_model(
             last checkpoint come again, with the same values but for the times.
 
     Raises:
-        UserError: A folder that does not fit, no usable row, or memory that does not hold 64 tokens.
+        UserError: A folder that does not fit, no usable row, or memory that does not hold a few tokens.
         ValueError: A row of an evaluation problem.
     """
     place = model or ModelConfig()

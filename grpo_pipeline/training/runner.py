@@ -13,6 +13,9 @@ from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
 from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import packed_attention
 
+MIN_BUDGET = 16
+"""Tokens in a micro-batch below which memory is taken for too small at all."""
+
 
 class Runner:
     """Plans, collates and runs micro-batches of one or more models that read the same rows.
@@ -82,7 +85,7 @@ class Runner:
         Raises:
             UserError: If there is nothing left to halve.
         """
-        if self.budget <= 64:
+        if self.budget <= MIN_BUDGET:
             raise UserError(
                 f"out of memory with {self.budget} tokens in a micro-batch; use gradient checkpointing, LoRA, shorter "
                 "responses or a smaller model"
@@ -104,5 +107,5 @@ def disable_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout") and isinstance(module.attention_dropout, float):
-            module.attention_dropout = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - mypy takes attributes of modules for tensors
