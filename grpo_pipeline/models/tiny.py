@@ -195,7 +195,7 @@ def train(
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     return losses
 
 
