@@ -13,7 +13,7 @@ skipped:
   soft_adaptive have no such definition; for binary `equal` is the share with brute force's first bad step;
 - `truth`: share of labelled steps whose hard label is the oracle's, and `labelled`, the share labelled.
 
-The curve shows how far labels from N completions are right, over the steps that were sampled.
+The curve shows how far labels from N completions are right, over the sampled steps of `short`.
 
 Top level of the JSON: `adaptive_equal` (the smaller of first_error's and closure's `equal`, over both sets),
 and first_error's `completions_ratio` and `completions_ratio_skip` on `short`, `..._long` on `long`.
@@ -48,6 +48,8 @@ WAVES = (1, 2)
 CURVE = (1, 2, 4, 8, 16)
 SCHEDULES = ("brute", "first_error", "closure", "binary", "soft_adaptive")
 SETS = {"short": (2, 4, 96), "long": (8, 10, 256)}  # fewest and most operations, response tokens
+SIZES = {"short": (150, 2), "long": (40, 2)}  # problems, solutions of each
+QUICK_SIZES = {"short": (30, 1), "long": (8, 1)}
 SEED = 20_000
 MODEL = Path(__file__).resolve().parents[1] / "data" / "tiny"
 
@@ -112,7 +114,7 @@ def against_truth(step_labels, truth):
 
 def measure_schedules(frames, sampling, engine, ledger, truth):
     """Every schedule on one set, at N completions."""
-    problems, rollouts, checked, steps = frames
+    _, rollouts, checked, _ = frames
     finished = rollouts.filter(pl.col("finish_reason") == "stop").select("rollout_id")
     correct = set(checked.filter(pl.col("verdict") == "correct").join(finished, on="rollout_id")["rollout_id"])
     figures = {}
@@ -135,7 +137,8 @@ def measure_schedules(frames, sampling, engine, ledger, truth):
                     entry["soft_error"] = soft_error(found.step_labels, brute_result.step_labels)
                 name = schedule if schedule == "brute" else f"{schedule}/wave{wave}"
                 figures[f"{name}/skip" if skip else name] = entry
-    return figures, len(correct) / rollouts.height
+    speed = receipt_rates(brute_result.receipt)["tokens_per_second"]
+    return figures, len(correct) / rollouts.height, speed
 
 
 def soft_error(found, brute):
@@ -174,44 +177,43 @@ def area_under_curve(score, good):
     return (ranks.filter(good).sum() - n_good * (n_good + 1) / 2) / (n_good * n_bad)
 
 
-def plot_curve(curves, path):
+def plot_curve(rows, path):
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(curves), figsize=(5 * len(curves), 3.6), sharey=True, layout="constrained")
-    for axis, (name, rows) in zip(axes, curves.items(), strict=True):
-        ns = [row["n"] for row in rows]
-        axis.plot(ns, [row["hard_accuracy"] for row in rows], marker="o", label="hard label: accuracy")
-        axis.plot(ns, [row["soft_auc"] for row in rows], marker="s", label="soft label: AUC")
-        axis.plot(ns, [1 - row["soft_brier"] for row in rows], marker="^", label="soft label: 1 - Brier score")
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(ns, [str(n) for n in ns])
-        axis.set(title=f"{name} solutions", xlabel="N, completions of each step")
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("against the exact oracle")
-    axes[0].legend()
+    figure, axis = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    ns = [row["n"] for row in rows]
+    axis.plot(ns, [row["hard_accuracy"] for row in rows], marker="o", label="hard label: accuracy")
+    axis.plot(ns, [row["soft_auc"] for row in rows], marker="s", label="soft label: AUC")
+    axis.plot(ns, [1 - row["soft_brier"] for row in rows], marker="^", label="soft label: 1 - Brier score")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ns, [str(n) for n in ns])
+    axis.set(xlabel="N, completions of each step", ylabel="against the exact oracle", title="Labels against N")
+    axis.grid(alpha=0.3)
+    axis.legend()
     figure.savefig(path, dpi=150)
 
 
 def show(report):
     console = Console(width=110)
     for name, part in report["sets"].items():
-        title = f"{name}: {part['solutions']} solutions, {part['steps_per_solution']:.1f} steps, policy {part['accuracy']:.0%}"
+        steps, accuracy = part["steps_per_solution"], part["accuracy"]
+        title = f"{name}: {part['solutions']} solutions of {steps:.1f} steps, accuracy {accuracy:.0%}"
         table = Table("schedule", "completions ratio", "equal", "truth", "labelled", title=title)
         for schedule, entry in part["schedules"].items():
             table.add_row(
                 schedule, *(number(entry[key]) for key in ("completions_ratio", "equal", "truth", "labelled"))
             )
         console.print(table)
-        curve = Table("N", "steps", "hard accuracy", "soft AUC", "soft Brier", title=f"{name}: labels against N")
-        for row in part["curve"]:
-            figures = (number(row[key]) for key in ("hard_accuracy", "soft_auc", "soft_brier"))
-            curve.add_row(str(row["n"]), str(row["steps"]), *figures)
-        console.print(curve)
+    curve = Table("N", "steps", "hard accuracy", "soft AUC", "soft Brier", title="short: labels against N")
+    for row in report["curve"]:
+        figures = (number(row[key]) for key in ("hard_accuracy", "soft_auc", "soft_brier"))
+        curve.add_row(str(row["n"]), str(row["steps"]), *figures)
+    console.print(curve)
     for key, value in report.items():
-        if key != "sets":
+        if key not in ("sets", "curve"):
             console.print(f"{key}: {number(value)}")
 
 
@@ -226,30 +228,32 @@ def main():
     parser.add_argument("--plot", type=Path, help="write the curve as an image here")
     parser.add_argument("--model", type=Path, default=MODEL, help="the completer and policy (default: data/tiny)")
     options = parser.parse_args()
-    count, rollouts = (40, 2) if options.quick else (150, 2)
+    sizes = QUICK_SIZES if options.quick else SIZES
     start = time.perf_counter()
     sets = {}
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder)) as ledger:
         engine = open_engine(options.model, ModelConfig(), EngineConfig(), model_id="benchmark")
         for name in SETS:
-            frames, sampling = make_set(engine, name, count, rollouts)
+            frames, sampling = make_set(engine, name, *sizes[name])
             truth = oracle_truth(frames[0], frames[3])
-            schedules, accuracy = measure_schedules(frames, sampling, engine, ledger, truth)
+            schedules, accuracy, speed = measure_schedules(frames, sampling, engine, ledger, truth)
             sets[name] = {
                 "solutions": frames[1].height,
                 "steps_per_solution": frames[3].height / frames[1].height,
                 "accuracy": accuracy,
                 "schedules": schedules,
-                "curve": measure_curve(frames, sampling, engine, ledger, truth),
+                "tokens_per_second": speed,
             }
+            if name == "short":
+                curve = measure_curve(frames, sampling, engine, ledger, truth)
         engine.close()
     short, long = sets["short"]["schedules"], sets["long"]["schedules"]
     exact = [
-        part[f"{s}/wave{w}{e}"]
+        part[f"{schedule}/wave{wave}{skip}"]
         for part in (short, long)
-        for s in ("first_error", "closure")
-        for w in WAVES
-        for e in ("", "/skip")
+        for schedule in ("first_error", "closure")
+        for wave in WAVES
+        for skip in ("", "/skip")
     ]
     report = {
         "adaptive_equal": min(entry["equal"] for entry in exact),
@@ -258,13 +262,14 @@ def main():
         "completions_ratio_long": long["first_error/wave1"]["completions_ratio"],
         "completions_ratio_long_skip": long["first_error/wave1/skip"]["completions_ratio"],
         "seconds": time.perf_counter() - start,
+        "curve": curve,
         "sets": sets,
     }
     show(report)
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     if options.plot:
-        plot_curve({name: part["curve"] for name, part in sets.items()}, options.plot)
+        plot_curve(curve, options.plot)
 
 
 if __name__ == "__main__":

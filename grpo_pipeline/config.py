@@ -46,7 +46,8 @@ class ProblemsConfig(Section):
 
     source: str = Field(
         "synthetic",
-        description="'synthetic' (generated), a local .parquet/.jsonl/.json file, or a Hugging Face data set id.",
+        description="'synthetic' (generated), a .parquet/.jsonl/.json file, a folder, or a Hugging Face data set id "
+        "(id:configuration where it has several).",
     )
     reader: Literal["auto", "gsm8k", "math500", "svamp", "columns"] = Field(
         "auto", description="Form of the records; auto looks at the first record's columns."
@@ -142,7 +143,7 @@ class LabellingConfig(Section):
     )
     wave: PositiveInt = Field(2, description="Completions sampled at once from a prefix by the adaptive schedules.")
     interval_width: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.35, description="soft_adaptive: stop when the 95% interval is narrower."
+        0.5, description="soft_adaptive: stop when the 95% interval is narrower."
     )
     after_first_error: Literal["unlabelled", "zero"] = Field(
         "unlabelled", description="first_error and binary: the label of steps after the first bad one."

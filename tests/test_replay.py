@@ -2,7 +2,7 @@ import itertools
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.replay import mix_replay, spread_evenly
@@ -70,6 +70,7 @@ def test_spread_is_the_most_even_one(sizes, total):
         assert sum(x * x for x in shares.values()) == least
 
 
+@settings(max_examples=50)
 @given(
     st.integers(0, 60),
     st.lists(st.integers(0, 25), max_size=4),
@@ -103,6 +104,7 @@ def test_invariants(n_new, sizes, fraction, seed, eval_ids):
         assert replayed.sort("rollout_id").equals(flagged)
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 1000), st.randoms(use_true_random=False))
 def test_the_seed_decides_and_row_order_does_not(seed, rng):
     def shuffled(frame):

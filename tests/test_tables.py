@@ -202,9 +202,9 @@ def test_unknown_table_lists_the_tables():
 
 def test_scan_reads_all_finished_artifacts_and_filters(tmp_path):
     store = Store(tmp_path / "run")
-    for stage, round in (("eval", 0), ("label", 0), ("label", 1)):
-        frame = checked(rollout_id=[f"{stage}{round}"])
-        spec = StageSpec(stage, 1, round, {}, (), 0)
+    for stage, number in (("eval", 0), ("label", 0), ("label", 1)):
+        frame = checked(rollout_id=[f"{stage}{number}"])
+        spec = StageSpec(stage, 1, number, {}, (), 0)
         store.build(spec, 1, lambda _, frame=frame: ShardResult({"checked": frame}))
     with pytest.raises(ZeroDivisionError):
         store.build(StageSpec("late", 1, 2, {}, (), 0), 1, lambda _: 1 / 0)

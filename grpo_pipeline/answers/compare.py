@@ -1,13 +1,9 @@
 """Typed comparison of two nodes. Each kind has its rule; nothing is compared as text here but words."""
 
-from fractions import Fraction
-
 from grpo_pipeline.answers import nodes as n
-from grpo_pipeline.answers.canonical import canonical, decimal_digits, free_symbols, is_scalar
-from grpo_pipeline.answers.exact import exact_value
-from grpo_pipeline.answers.identity import proportional, same_constants, same_functions
+from grpo_pipeline.answers.canonical import canonical, is_scalar
+from grpo_pipeline.answers.identity import proportional
 from grpo_pipeline.answers.names import has_inequality, same_name, spread, value_of
-from grpo_pipeline.answers.rounding import percent_pairs, rounded
 from grpo_pipeline.answers.sets import same_sets, to_set
 from grpo_pipeline.answers.shapes import (
     as_set,
@@ -21,16 +17,14 @@ from grpo_pipeline.answers.shapes import (
     unwrap,
     variables,
 )
+from grpo_pipeline.answers.values import ValueComparer
 from grpo_pipeline.answers.verdicts import Refused
 
 MAX_ITEMS = 200
 
 
-class Comparer:
+class Comparer(ValueComparer):
     """Compares a gold node with an answer node. `heavy` allows sympy: only inside a worker process."""
-
-    def __init__(self, *, heavy: bool = False) -> None:
-        self.heavy = heavy
 
     def same(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
         """Whether the answer means what the gold means.
@@ -40,9 +34,18 @@ class Comparer:
             NeedsWorker: where a worker process has to go on.
         """
         gold, answer = unwrap(spread(gold)), unwrap(spread(answer))
-        if isinstance(gold, n.Listing) and isinstance(answer, n.Listing) and canonical(gold) == canonical(answer):
+        if (
+            isinstance(gold, n.Listing)
+            and isinstance(answer, n.Listing)
+            and canonical(gold) == canonical(answer)
+        ):
             return True
-        if has_inequality(gold) or has_inequality(answer) or is_set_operation(gold) or is_set_operation(answer):
+        if (
+            has_inequality(gold)
+            or has_inequality(answer)
+            or is_set_operation(gold)
+            or is_set_operation(answer)
+        ):
             return self.same_real_sets(gold, answer)
         if isinstance(gold, n.Relation) or isinstance(answer, n.Relation):
             return self.same_relations(gold, answer)
@@ -64,7 +67,11 @@ class Comparer:
         if isinstance(gold, n.Relation) and isinstance(answer, n.Relation):
             if canonical(gold) == canonical(answer):
                 return True
-            if named_gold is not None and named_answer is not None and same_name(named_gold[0], named_answer[0]):
+            if (
+                named_gold is not None
+                and named_answer is not None
+                and same_name(named_gold[0], named_answer[0])
+            ):
                 return self.same(named_gold[1], named_answer[1]) or self.same_equations(gold, answer)
             return self.same_equations(gold, answer)
         if named_gold is None or named_answer is None:
@@ -94,7 +101,9 @@ class Comparer:
             return self.same_inequalities(gold, answer)
         if isinstance(gold, n.SetOp) and isinstance(answer, n.SetOp) and gold.op == answer.op:
             straight = self.same(gold.left, answer.left) and self.same(gold.right, answer.right)
-            crossed = gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
+            crossed = (
+                gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
+            )
             return straight or crossed
         if isinstance(gold, n.Relation) and gold.ops == ("in",):
             return self.same(gold.operands[1], answer)
@@ -109,7 +118,11 @@ class Comparer:
     def same_open_interval(self, gold: n.Node, answer: n.Node) -> bool:
         """A < x <= b with symbolic ends beside (a, b]."""
         relation, interval = (gold, answer) if isinstance(gold, n.Relation) else (answer, gold)
-        if not isinstance(relation, n.Relation) or not isinstance(interval, n.Sequence) or len(interval.items) != 2:
+        if (
+            not isinstance(relation, n.Relation)
+            or not isinstance(interval, n.Sequence)
+            or len(interval.items) != 2
+        ):
             return False
         relation = ascending(relation)
         if len(relation.ops) != 2 or not set(relation.ops) <= {"<", "<="}:
@@ -132,36 +145,6 @@ class Comparer:
         positive = first.ops != ("!=",)
         return proportional(difference(first), difference(second), heavy=self.heavy, positive=positive)
 
-    # -- notations -------------------------------------------------------------------------------------
-
-    def same_notations(self, gold: n.Node, answer: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
-        """Times, ratios and numbers in a base."""
-        match gold, answer:
-            case n.Time(seconds=a), n.Time(seconds=b):
-                return a == b
-            case n.Based(), n.Based():
-                return gold == answer
-            case n.Based(digits=digits), n.Number(value=value):
-                # The subscript may be left out of an answer.
-                return value.denominator == 1 and digits.isdecimal() and int(digits) == value
-            case n.Ratio(parts=a), n.Ratio(parts=b):
-                return len(a) == len(b) and (self.all_same(a, b) or self.same_proportions(a, b))
-            case (n.Time(shown=shown), n.Ratio(parts=parts)) | (n.Ratio(parts=parts), n.Time(shown=shown)):
-                return self.all_same(parts, tuple(n.Number(Fraction(k)) for k in shown))
-            case n.Ratio(parts=(top, bottom)), _ if is_scalar(answer):
-                return self.same_scalars(n.Div(top, bottom), answer)
-            case _, n.Ratio(parts=(top, bottom)) if is_scalar(gold):
-                return self.same_scalars(gold, n.Div(top, bottom))
-        return False
-
-    def same_proportions(self, left: tuple[n.Node, ...], right: tuple[n.Node, ...]) -> bool:
-        """4:6 and 2:3 are the same ratio."""
-        if not all(is_scalar(part) for part in (*left, *right)):
-            return False
-        return all(
-            self.same_scalars(n.Mul((left[0], right[k])), n.Mul((right[0], left[k]))) for k in range(1, len(left))
-        )
-
     def same_named_sets(self, gold: n.Node, answer: n.Node) -> bool:
         """R, the empty set and their like."""
         if gold == answer:
@@ -171,32 +154,12 @@ class Comparer:
         left, right = to_set(gold, heavy=self.heavy), to_set(answer, heavy=self.heavy)
         return left is not None and right is not None and same_sets(left, right)
 
-    # -- scalars ---------------------------------------------------------------------------------------
-
-    def same_scalars(self, gold: n.Node, answer: n.Node) -> bool:
-        """Numbers and expressions; percent signs are tried both ways."""
-        pairs = list(percent_pairs(gold, answer))
-        return any(self.same_values(a, b) for a, b in pairs)
-
-    def same_values(self, gold: n.Node, answer: n.Node) -> bool:
-        """By spelling, exactly, then by value."""
-        spelled = canonical(gold) == canonical(answer)
-        if not free_symbols(gold) and not free_symbols(answer):
-            left, right = exact_value(gold), exact_value(answer)
-            if left is not None and right is not None:
-                return left == right or rounded(left, right, decimal_digits(gold), decimal_digits(answer))
-            return spelled or same_constants(gold, answer, heavy=self.heavy)
-        return spelled or same_functions(gold, answer, heavy=self.heavy)
-
     # -- collections -----------------------------------------------------------------------------------
 
     def same_collections(self, gold: n.Node, answer: n.Node) -> bool:
         """Lists and sets without order, tuples and matrices with it."""
         if unordered(gold) and unordered(answer):
-            left, right = unordered_items(gold), unordered_items(answer)
-            if isinstance(gold, n.Sequence) or isinstance(answer, n.Sequence):
-                left, right = self.distinct(left), self.distinct(right)
-            return self.same_unordered(left, right)
+            return self.same_lists(gold, answer)
         if unordered(gold) or unordered(answer):
             return self.same_assignments(gold, answer)
         if isinstance(gold, n.Matrix) and isinstance(answer, n.Matrix):
@@ -205,25 +168,22 @@ class Comparer:
             )
         if isinstance(gold, n.Matrix) or isinstance(answer, n.Matrix):
             left_items, right_items = as_vector(gold), as_vector(answer)
-            return left_items is not None and right_items is not None and self.all_same(left_items, right_items)
+            return (
+                left_items is not None and right_items is not None and self.all_same(left_items, right_items)
+            )
         if isinstance(gold, n.Sequence) and isinstance(answer, n.Sequence):
             return bracket_pair(gold) == bracket_pair(answer) and self.all_same(gold.items, answer.items)
         return False
 
-    def all_same(self, left: tuple[n.Node, ...], right: tuple[n.Node, ...]) -> bool:
-        """Item by item. A clear difference decides before an undecided pair is complained about."""
-        if len(left) != len(right):
-            return False
-        undecided: Refused | None = None
-        for a, b in zip(left, right, strict=True):
-            try:
-                if not self.same(a, b):
-                    return False
-            except Refused as refused:
-                undecided = undecided or refused
-        if undecided is not None:
-            raise undecided
-        return True
+    def same_lists(self, gold: n.Node, answer: n.Node) -> bool:
+        """Lists and sets without order; a set counts equal items once."""
+        ordered = self.ordered_records(gold, answer)
+        if ordered is not None:
+            return self.all_same(*ordered)
+        left, right = unordered_items(gold), unordered_items(answer)
+        if isinstance(gold, n.Sequence) or isinstance(answer, n.Sequence):
+            left, right = self.distinct(left), self.distinct(right)
+        return self.same_unordered(left, right)
 
     def same_assignments(self, gold: n.Node, answer: n.Node) -> bool:
         """X = 1, y = 3 beside (1, 3)."""
@@ -235,6 +195,24 @@ class Comparer:
         if vector is None or (isinstance(ordered, n.Sequence) and ordered.left == "["):
             return False
         return self.all_same(record, vector) if listing is gold else self.all_same(vector, record)
+
+    def ordered_records(
+        self, gold: n.Node, answer: n.Node
+    ) -> tuple[tuple[n.Node, ...], tuple[n.Node, ...]] | None:
+        """AB = 4, CD = 5 beside 4, 5: names on one side only give an order, unless they are x_1, x_2."""
+        for named, bare, swap in ((gold, answer, False), (answer, gold, True)):
+            if not isinstance(named, n.Listing) or not isinstance(bare, n.Listing):
+                return None
+            if self.record(named) is None or any(isinstance(item, n.Relation) for item in bare.items):
+                continue
+            pairs = [self.named(item) for item in named.items]
+            names = [
+                canonical(pair[0]).split("_")[0] for pair in pairs if pair is not None and pair[0] is not None
+            ]
+            if len(set(names)) == len(names):
+                values = tuple(pair[1] for pair in pairs if pair is not None)
+                return (bare.items, values) if swap else (values, bare.items)
+        return None
 
     def record(self, node: n.Node) -> tuple[n.Node, ...] | None:
         """The values of a list of assignments to different names, in the order of the names."""

@@ -34,6 +34,7 @@ class Cursor(ABC):
         self.in_bars = False
         self.in_builder = False
         self.in_integral = False
+        self.bound: set[str] = set()  # i and e where a sum runs over them
         self._depth = _Depth()
 
     @abstractmethod

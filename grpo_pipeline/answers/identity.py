@@ -7,6 +7,7 @@ rounding to few decimals is involved. Points where a value does not exist or is 
 """
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from grpo_pipeline.answers import nodes as n
@@ -83,27 +84,34 @@ def same_functions(left: n.Node, right: n.Node, *, heavy: bool) -> bool:
     """Whether two expressions with variables agree wherever both are defined and real."""
     names = free_symbols(left) | free_symbols(right)
     imaginary = any(part == n.Constant("i") for node in (left, right) for part in walk(node))
+    agreed = 0
+    for real in (True, False)[imaginary:]:
+        for a, b in _values(left, right, names, heavy=heavy, real=real):
+            if not close(a, b, 110):
+                return False
+            agreed += 1
+        if agreed:  # complex values count only for what is real nowhere
+            break
+    if agreed >= ENOUGH_POINTS:
+        return True
+    raise Refused("undecided", "too few points where both are defined")
+
+
+def _values(
+    left: n.Node, right: n.Node, names: set[str], *, heavy: bool, real: bool
+) -> Iterator[tuple[Real, Real]]:
+    """Both values at each point where both exist."""
     mp = context()
-    agreed = complex_agreed = 0
     for point in points(names):
         try:
-            a = Evaluator(point, heavy=heavy).value(left)
-            b = Evaluator(point, heavy=heavy).value(right)
+            a = Evaluator(point, heavy=heavy, real=real).value(left)
+            b = Evaluator(point, heavy=heavy, real=real).value(right)
         except Refused as refused:
             if refused.reason == "undefined":
                 continue
             raise
-        if mp.isnan(a) or mp.isnan(b):
-            continue
-        real = mp.im(a) == 0 and mp.im(b) == 0
-        if close(a, b, 110):
-            agreed += real or imaginary
-            complex_agreed += 1
-        elif real or imaginary:
-            return False
-    if agreed >= ENOUGH_POINTS or (agreed == 0 and complex_agreed >= ENOUGH_POINTS):
-        return True
-    raise Refused("undecided", "too few points where both are defined")
+        if not mp.isnan(a) and not mp.isnan(b):
+            yield a, b
 
 
 def proportional(left: n.Node, right: n.Node, *, heavy: bool, positive: bool = False) -> bool:
@@ -112,16 +120,9 @@ def proportional(left: n.Node, right: n.Node, *, heavy: bool, positive: bool = F
     mp = context()
     ratio = None
     agreed = 0
-    for point in points(names):
-        try:
-            a = Evaluator(point, heavy=heavy).value(left)
-            b = Evaluator(point, heavy=heavy).value(right)
-        except Refused as refused:
-            if refused.reason == "undefined":
-                continue
-            raise
-        tiny = mp.ldexp(1, -150)
-        if mp.im(a) != 0 or mp.im(b) != 0 or (abs(a) < tiny and abs(b) < tiny):
+    tiny = mp.ldexp(1, -150)
+    for a, b in _values(left, right, names, heavy=heavy, real=True):
+        if abs(a) < tiny and abs(b) < tiny:
             continue
         if abs(a) < tiny or abs(b) < tiny:
             return False

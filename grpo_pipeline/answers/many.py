@@ -27,7 +27,7 @@ def check_many(
         mode: one mode for all, or one a text.
         workers: worker processes for comparisons that need sympy; default: one a core, at most 4.
         progress: show a progress bar on stderr.
-        time_limit: seconds for one comparison that needs a worker.
+        time_limit: see `check`.
 
     Returns:
         One `Check` a text, in the same order. `count_reasons` counts them.
@@ -37,7 +37,9 @@ def check_many(
     """
     modes: Sequence[Mode] = [mode] * len(texts) if isinstance(mode, str) else mode
     if not len(golds) == len(texts) == len(modes):
-        raise ValueError(f"{len(golds)} golds, {len(texts)} texts and {len(modes)} modes are not the same number")
+        raise ValueError(
+            f"{len(golds)} golds, {len(texts)} texts and {len(modes)} modes are not the same number"
+        )
     unknown = set(modes) - {"answer", "solution"}
     if unknown:
         raise ValueError(f"unknown mode {sorted(unknown)[0]!r}; it is 'answer' or 'solution'")
@@ -102,7 +104,9 @@ def _in_workers(
     pool = shared_pool() if workers is None else Pool(workers)
     try:
         with ThreadPoolExecutor(pool.size, thread_name_prefix="answer-checks") as threads:
-            yield from zip(keys, threads.map(lambda key: pool.compare(key[0], key[1], time_limit), keys), strict=True)
+            yield from zip(
+                keys, threads.map(lambda key: pool.compare(key[0], key[1], time_limit), keys), strict=True
+            )
     finally:
         if workers is not None:
             pool.close()

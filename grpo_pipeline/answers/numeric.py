@@ -31,11 +31,16 @@ def context() -> Any:
 
 
 class Evaluator:
-    """Evaluates nodes at one point. `heavy` allows sympy and many steps: only inside a worker process."""
+    """Evaluates nodes at one point.
 
-    def __init__(self, point: Mapping[str, Real], *, heavy: bool) -> None:
+    `heavy` allows sympy and many steps: only inside a worker process. `real` refuses (undefined) where a
+    real argument gives a complex value: sqrt(a) sqrt(b) and sqrt(ab) agree where both exist, a, b >= 0.
+    """
+
+    def __init__(self, point: Mapping[str, Real], *, heavy: bool, real: bool = False) -> None:
         self.point = dict(point)
         self.heavy = heavy
+        self.real = real
         self.steps = STEPS_IN_WORKER if heavy else STEPS_IN_PROCESS
         self.in_angle = False
         self.mp = context()
@@ -90,7 +95,13 @@ class Evaluator:
             raise Refused("undefined", "a power of infinity")
         if abs(exponent * mp.log(abs(base))) > mp.ldexp(1, MAX_NUMERIC_EXPONENT_BITS):
             raise Refused("over_limit", "a power too large")
-        return mp.power(base, exponent)
+        return self.checked(mp.power(base, exponent))
+
+    def checked(self, value: Real) -> Real:
+        """The value, refused if it left the real line where it may not."""
+        if self.real and self.mp.im(value) != 0:
+            raise Refused("undefined", "not real")
+        return value
 
     def call(self, name: str, args: tuple[n.Node, ...]) -> Real:
         """A named function."""
@@ -106,7 +117,7 @@ class Evaluator:
             values = [self.value(arg) for arg in args]
             if name == "deg" and len(values) == 1:
                 return values[0] * mp.pi / 180 if self.in_angle else values[0]
-            return self.apply(name, values)
+            return self.checked(self.apply(name, values))
         except (ValueError, ZeroDivisionError, OverflowError) as error:
             raise Refused("undefined", f"{name}: {error}") from None
         finally:

@@ -22,6 +22,8 @@ class OperatorParser(Cursor):
         if token.value == "{" and token.kind == "open":
             return self.braced()
         if token.kind == "num" and token.value[0].isdigit():
+            if len(token.value) > 1 and not token.value[1].isdigit():
+                raise Refused("unreadable", "an argument that is cut out of a decimal")
             if len(token.value) > 1:
                 self.tokens[self.position] = Token("num", token.value[1:], False)
             else:
@@ -54,9 +56,10 @@ class OperatorParser(Cursor):
                 self.expect("=")
                 low = self.sum()
                 self.expect("}")
-        self.in_integral, outside = kind == "int" or self.in_integral, self.in_integral
+        integral, bound = self.in_integral, self.bound
+        self.in_integral, self.bound = integral or kind == "int", bound | {variable}
         body = self.product()
-        self.in_integral = outside
+        self.in_integral, self.bound = integral, bound
         if kind == "int":
             factors = body.factors if isinstance(body, n.Mul) else (body,)
             if len(factors) < 2 or factors[-2] != n.Symbol("d") or not isinstance(factors[-1], n.Symbol):

@@ -38,11 +38,16 @@ class Reading:
     refused: str
 
 
+_ZERO_GROUP = re.compile(r",\s*0\d")  # 1,000 is no list of 1 and 0
 _TIME = re.compile(
     r"(\d{1,2})(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\s*\.?\s*m\s*\.?)?(?:\s*(?:o'clock))?", re.IGNORECASE
 )
-_BASE = re.compile(r"\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE)
-_BASE_WORDS = re.compile(r"([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
+_BASE = re.compile(
+    r"(-?)\s*\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
+)
+_BASE_WORDS = re.compile(
+    r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE
+)
 _CHOICE_ONLY = re.compile(r"\(?([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*(?:is\s*)?:?\s*)?(?:\(\s*([A-J])\s*\)|([A-J])\s*[.):]|([A-J])$)"
@@ -68,13 +73,13 @@ _PHRASES: dict[str, n.Node] = {
     ),
     **dict.fromkeys(("does not exist", "dne", "undefined", "not defined"), n.Words("does not exist")),
 }  # fmt: skip
-_NO_VALUE = frozenset({"nan", "none", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
+_NO_VALUE = frozenset({"nan", "null", "n/a", "na", "unknown", "undefined value", "?", "idk"})
 _LATEX_LEFT = re.compile(r"\\[A-Za-z]+")
 
 
 @lru_cache(maxsize=8192)
 def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
-    """Read an answer string. It never raises: what it refuses, it says in `refused`."""
+    """Read an answer string. It never raises: what it refuses, it says in `refused` (one of `REASONS`)."""
     if not span or span.isspace():
         return Reading("", "", (), "empty")
     if len(span) < 4_000 and looks_like_code(span):
@@ -88,14 +93,22 @@ def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
         if words in _NO_VALUE:
             return Reading(compact(joined), words, (), "unreadable")
         nodes = [_node(joined)]
-        if joined != text and "," in text:
-            nodes.append(_node(text))
+        if joined != text and "," in text and not _ZERO_GROUP.search(text):
+            split = _node(text)
+            if isinstance(split, n.Listing | n.Sequence):  # a comma inside an expression is no list
+                nodes.append(split)
         return Reading(compact(joined), words, tuple(nodes), "")
     except Refused as refused:
-        key = compact(join_thousands(text)) if refused.reason != "over_limit" or len(span) < 4_000 else span.strip()
+        key = (
+            compact(join_thousands(text))
+            if refused.reason != "over_limit" or len(span) < 4_000
+            else span.strip()
+        )
         return Reading(key, fold_words(text) if len(key) < 4_000 else "", (), refused.reason)
     except RecursionError:
         return Reading(span.strip(), "", (), "over_limit")
+    except Exception:  # noqa: BLE001 - a defect must not stop a run of millions; it is counted by its reason
+        return Reading(span.strip(), "", (), "internal_error")
 
 
 def _node(text: str) -> n.Node:
@@ -145,39 +158,49 @@ def read_time(plain: str) -> n.Time | None:
         hour = hour % 12 + 12 * (match[4].lower() == "p")
     if hour > 24:
         return None
-    return n.Time(3600 * hour + 60 * minute + second, tuple(int(match[k]) for k in (1, 2, 3) if match[k]))
+    fields = [match[k] for k in (1, 2, 3) if match[k]]
+    shown = () if any(field[0] == "0" for field in fields) else tuple(map(int, fields))
+    return n.Time(3600 * hour + 60 * minute + second, shown)
 
 
 def _read_base(plain: str) -> n.Based | None:
     match = _BASE.fullmatch(plain) or _BASE_WORDS.fullmatch(plain)
     if match is None:
         return None
-    name = match[2].casefold()
+    sign, written, name = match[1], match[2].replace(" ", ""), match[3].casefold()
     base = int(name) if name.isdecimal() else BASE_WORDS.get(name, 0)
-    digits = match[1].replace(" ", "").upper().lstrip("0") or "0"
+    digits = written.upper().lstrip("0") or "0"
     if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in digits):
         return None
-    if not match[1][0].isdigit() and base < 11:
+    if not written[0].isdigit() and base < 11:
         return None
-    return n.Based(digits, base)
+    return n.Based(sign + digits, base)
 
 
 def _strip_fillers(tokens: list[Token]) -> list[Token]:
     """Drop words and marks in front that say nothing about the value."""
     start = 0
     first = next((k for k, token in enumerate(tokens) if token.kind not in ("word", "sym")), 0)
-    if 0 < first <= 6 and tokens[first].value == "=" and any(token.kind == "word" for token in tokens[:first]):
+    if (
+        0 < first <= 6
+        and tokens[first].value == "="
+        and any(token.kind == "word" for token in tokens[:first])
+    ):
         return tokens[first + 1 :]  # "Area = 12"
     if any(token.kind not in ("word", "end") for token in tokens):
         while tokens[start].kind in ("word", "op"):
             token = tokens[start]
             folded = token.value.casefold().strip(":.")
             if (token.kind == "word" and (folded in FILLERS or token.value in UNITS)) or (
-                token.kind == "op" and token.value in ("=", "~", ":", "->") and tokens[start + 1].kind != "end"
+                token.kind == "op"
+                and token.value in ("=", "~", ":", "->")
+                and tokens[start + 1].kind != "end"
             ):
                 start += 1
             else:
                 break
+    if tokens[start].value in ("negative", "minus") and tokens[start + 1].kind == "num":
+        return [Token("op", "-", False), *tokens[start + 1 :]]
     return tokens[start:]
 
 
@@ -189,7 +212,13 @@ def _is_prose(plain: str, tokens: list[Token]) -> bool:
     if words and tokens[0].kind in ("word", "sym", "const"):
         return True
     bare = _LATEX_LEFT.sub("", plain)
-    return len(tokens) > 2 and bare.isalpha() and len(bare) >= 3 and _vowel(bare) and (bare.islower() or bare.istitle())
+    return (
+        len(tokens) > 2
+        and bare.isalpha()
+        and len(bare) >= 3
+        and _vowel(bare)
+        and (bare.islower() or bare.istitle())
+    )
 
 
 def _vowel(text: str) -> bool:
@@ -205,6 +234,9 @@ def choice_of(span: str) -> str | None:
     match = _CHOICE_ONLY.fullmatch(plain)
     if match:
         return match[1].upper()
+    match = re.fullmatch(r"\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right|answer).*", plain)
+    if match:
+        return match[1]
     match = _CHOICE.fullmatch(plain)
     if match is None or _CHOICE_GOES_ON.match(match[4]):
         return None
@@ -217,6 +249,8 @@ def is_bare_choice(span: str) -> bool:
     """Whether a gold answer is one choice letter, whatever stands behind it: C, (E), (D) Alina."""
     plain = span.strip()
     return len(plain) < 200 and (
-        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain) is not None
-        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain) is not None
+        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain)
+        is not None
+        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain)
+        is not None
     )

@@ -5,6 +5,7 @@ agreement to 40 digits.
 """
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from grpo_pipeline.answers import nodes as n
@@ -198,6 +199,8 @@ def _solve_pair(left: n.Node, op: str, right: n.Node, *, heavy: bool) -> RealSet
         bound = _constant(bound_side, heavy=heavy)
         if bound is not None and _is_quantity(name_side):
             return RealSet(_ray(direction, bound), canonical(name_side))
+        if bound is not None and isinstance(name_side, n.Call) and name_side.name == "abs":
+            return _absolute(name_side.args[0], direction, bound_side, heavy=heavy)
     variables = free_symbols(left) | free_symbols(right)
     if len(variables) != 1 or not is_scalar(left) or not is_scalar(right):
         return None
@@ -212,11 +215,26 @@ def _solve_pair(left: n.Node, op: str, right: n.Node, *, heavy: bool) -> RealSet
             return None
     slope = values[1] - values[0]
     linear = all(
-        abs(values[0] + x * slope - values[k]) < mp.ldexp(1, -120) for k, x in ((2, 2), (3, 5)) if mp.im(values[k]) == 0
+        abs(values[0] + x * slope - values[k]) < mp.ldexp(1, -120)
+        for k, x in ((2, 2), (3, 5))
+        if mp.im(values[k]) == 0
     )
     if slope == 0 or not linear or any(mp.im(v) != 0 for v in values):
         return None
     return RealSet(_ray(op if slope > 0 else _FLIPPED[op], -values[0] / slope), canonical(n.Symbol(variable)))
+
+
+def _absolute(inner: n.Node, op: str, bound: n.Node, *, heavy: bool) -> RealSet | None:
+    """|u| < c is -c < u < c; |u| > c is u < -c or u > c."""
+    if op not in ("<", "<=", ">", ">="):
+        return None
+    minus = n.Mul((n.Number(Fraction(-1)), bound))
+    above = _solve_pair(inner, op, bound, heavy=heavy)
+    below = _solve_pair(inner, _FLIPPED[op], minus, heavy=heavy)
+    if above is None or below is None:
+        return None
+    both = intersection(above.pieces, below.pieces) if op[0] == "<" else union([*above.pieces, *below.pieces])
+    return RealSet(both, above.name)
 
 
 def _is_quantity(node: n.Node) -> bool:

@@ -34,7 +34,7 @@ _MASTER = re.compile(
     |(?P<text>{TEXT_OPEN}[^{TEXT_CLOSE}]*{TEXT_CLOSE})
     |(?P<num>\d+\.(?!\d)|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+(?![\w.]))?)
     |(?P<cmd>\\(?:[A-Za-z]+|.))
-    |(?P<letters>[A-Za-z]+)
+    |(?P<letters>[A-Za-z]{(2,)}(?=\.(?:\s|$))|[A-Za-z]+)(?:(?<=[A-Za-z]{{2}})\.(?=\s|$))?
     |(?P<op>\*\*|<=|>=|!=|==|=<|<>|->|=>|[-+*/^_=<>!'|%°&:{NEW_ROW}])
     |(?P<sep>[,;])
     |(?P<open>[(\[{{])|(?P<close>[)\]}}])
@@ -52,7 +52,7 @@ _OPERATORS = {
     "mod": "mod",
     "to": "->", "rightarrow": "->", "prime": "'", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|",
     "|": "|", "bigcup": "cup",
-    "ldotp": ".", "over": "/", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and",
+    "ldotp": ".", "leqq": "<=", "geqq": ">=", "land": "and", "lor": "or", "wedge": "and",
     "vee": "or",
 }  # fmt: skip
 _BRACKETS = {
@@ -98,7 +98,7 @@ def tokenise(text: str) -> list[Token]:
             continue
         if kind == "letters":
             after_number = bool(tokens) and tokens[-1].kind in ("num", "word")
-            tokens.extend(_letters(match[0], gap, text[match.end() :].lstrip(), after_number))
+            tokens.extend(_letters(match["letters"], gap, text[match.end() :].lstrip(), after_number))
         elif kind != "currency":
             tokens.extend(_tokens(kind, match[0], gap))
         if len(tokens) > MAX_TOKENS:
@@ -115,7 +115,9 @@ def _tokens(kind: str, value: str, gap: bool) -> list[Token]:
     if kind == "num" and len(value) > MAX_DIGITS:
         raise Refused("over_limit", f"{len(value)} digits")
     if kind == "cmd":
-        return [_command(value[1:], gap)]
+        name = value[1:]
+        glued = [] if name in _COMMANDS else _split_functions(name, gap)  # \sinx for \sin x
+        return glued or [_command(name, gap)]
     if kind == "text":
         return _text(value[1:-1], gap)
     return [_operator(value, gap) if kind == "op" else Token(kind, value, gap)]
@@ -161,6 +163,10 @@ def _text(inner: str, gap: bool) -> list[Token]:
             tokens.append(Token("sep", ",", gap))
         elif plain in ("and", "or"):
             tokens.append(Token("sep", plain, gap))
+        elif plain in ("pi", "infinity") and len(words) == 1:
+            tokens.append(Token("const", "pi" if plain == "pi" else "inf", gap))
+        elif plain == "to" and len(words) == 1:
+            tokens.append(Token("op", ":", gap))
         elif plain in FUNCTIONS and len(words) == 1 and plain not in ("min", "sec"):
             tokens.append(Token("func", plain, gap))
         elif plain.isdecimal():
@@ -185,6 +191,8 @@ def _letters(value: str, gap: bool, rest: str, after_number: bool) -> list[Token
     r"""A run of letters outside \text: a name of something, a word, or a product of one-letter symbols."""
     if len(value) == 1:
         return [Token("const", value, gap) if value in "ei" else Token("sym", value, gap)]
+    if value == "in" and after_number and not rest:
+        return [Token("word", value, gap)]
     if value in _CONNECTIVES:
         word = _CONNECTIVES[value]
         return [Token("op" if word in (":", "in") else "sep", word, gap)]
@@ -222,8 +230,8 @@ def _looks_like_word(value: str) -> bool:
 
 
 def _split_functions(value: str, gap: bool) -> list[Token]:
-    """sinx, cosx, lnx, 2pir: a function or pi glued to one letter."""
-    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "log", "ln", "pi"):
+    """Sinx, cosx, lnx, pir: a function or pi glued to one letter."""
+    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "pi"):
         tail = value[len(name) :]
         if value.startswith(name) and len(tail) == 1 and tail.islower():
             head = Token("const", "pi", gap) if name == "pi" else Token("func", name, gap)

@@ -58,6 +58,7 @@ REASONS: dict[str, str] = {
     "undefined": "an answer without a value, such as 0/0",
     "time_limit": "the comparison took too long and its process was killed",
     "undecided": "both were understood, but whether they are equal was not decided",
+    "internal_error": "a defect of the checker itself, please report the pair; never a silent wrong",
     "worker_died": "the process that compared them died (out of memory, say)",
     "gold_empty": "the gold answer is empty",
     "gold_unreadable": "the gold answer cannot be understood",

@@ -77,6 +77,7 @@ class FastDecoder:
             for prompt in [tuple(request.prompt_token_ids)]
             for sample, seed in enumerate(request.seeds)
         ]
+        self.step.refresh()
         slots = min(self.max_batch, len(waiting))
         while waiting:
             failure = self._attempt(waiting, slots, sampling, rules, outputs)

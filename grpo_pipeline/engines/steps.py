@@ -1,4 +1,4 @@
-"""One decode step of any transformers model that takes position ids and a 4D attention mask."""
+"""One decode step of a model: the protocol, the step of any transformers model that takes position ids and a 4D attention mask, and the choice."""
 
 import inspect
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from transformers.cache_utils import DynamicLayer
 
 from grpo_pipeline.engines.cache import CacheShape, SlotCache, StepCache, TransformersStepCache
 from grpo_pipeline.engines.forward import forward_logits
+from grpo_pipeline.engines.llama import LlamaStep, is_supported
 
 LayerStates = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -17,8 +18,14 @@ LayerStates = list[tuple[torch.Tensor, torch.Tensor]]
 class DecodeStep(Protocol):
     """Runs one new token of each sequence through the model."""
 
+    def __init__(self, model: Any) -> None: ...
+
     def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, slots: SlotCache, length: int) -> torch.Tensor:
         """Logits (n, V) after `tokens` (n,) at `positions` (n,), all of them below `length`."""
+        ...
+
+    def refresh(self) -> None:
+        """Take note that the model's weights may have changed; called before every call's first step."""
         ...
 
     def arrange(self, layers: LayerStates) -> LayerStates:
@@ -46,6 +53,9 @@ class TransformersStep:
             attention_mask=mask[:, None, None, :],
         )
         return logits[:, -1]
+
+    def refresh(self) -> None:
+        """Nothing to do: the model itself is run."""
 
     def arrange(self, layers: LayerStates) -> LayerStates:
         """See `DecodeStep`: as they are."""
@@ -75,8 +85,8 @@ def cache_shape(model: Any) -> CacheShape | None:
 def choose_step(model: Any, shape: CacheShape) -> DecodeStep | None:
     """The fastest step that gives this model's own logits; None if there is none."""
     tolerance = 1e-4 if shape.dtype == torch.float32 else 0.05
-    step = TransformersStep(model)
-    return step if agrees(model, step, shape, tolerance) else None
+    steps: list[type[DecodeStep]] = [LlamaStep, TransformersStep] if is_supported(model) else [TransformersStep]
+    return next((step for step in (kind(model) for kind in steps) if agrees(model, step, shape, tolerance)), None)
 
 
 def agrees(model: Any, step: DecodeStep, shape: CacheShape, tolerance: float) -> bool:

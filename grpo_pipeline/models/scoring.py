@@ -12,7 +12,7 @@ from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
 
-__all__ = ["Aggregate", "judge", "score_outcomes", "score_solutions", "score_steps"]
+__all__ = ["Aggregate", "judge", "score_outcomes", "score_solutions", "score_steps", "sigmoid"]
 
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -44,7 +44,7 @@ def score_steps(
         sequences.select("rollout_id", "problem_id")
         .with_columns(
             pl.Series("step_index", [np.arange(len(row), dtype=np.int32) for row in logits], pl.List(pl.Int32)),
-            pl.Series("score", [_sigmoid(row) for row in logits], pl.List(pl.Float32)),
+            pl.Series("score", [sigmoid(row) for row in logits], pl.List(pl.Float32)),
         )
         .explode("step_index", "score")
         .with_columns(pl.lit(model.id).alias("prm_id"))
@@ -67,7 +67,7 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     logits = judge(model, _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"]), tokens_per_batch)
     values = np.concatenate(logits) if logits else np.empty(0, np.float32)
     return sequences.select("rollout_id").with_columns(
-        pl.Series("score", _sigmoid(values) if model.kind == "orm" else values, pl.Float32)
+        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32)
     )
 
 
@@ -160,7 +160,8 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: Floats) -> Floats:
+    """P = 1 / (1 + exp(-logit)) as float32, for logits of any size."""
     # In double precision through tanh, which overflows at neither end.
     return (0.5 * (1.0 + np.tanh(0.5 * logits.astype(np.float64)))).astype(np.float32)
 

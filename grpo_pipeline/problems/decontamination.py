@@ -4,9 +4,8 @@ Two rules, on texts reduced to lower-case words and numbers:
 
 - exact: the texts are equal;
 - ngram: they share a run of 13 words, and their longest common subsequence of words is more than 0.6 of the
-  shorter text (the rule of Qwen2.5-Math, arXiv 2409.12122, section 3.1, which takes both thresholds from
-  practice). The second half keeps stock phrases ("what is the smallest positive integer such that ...")
-  from counting as a match.
+  shorter text (the rule of Qwen2.5-Math, arXiv 2409.12122). The second half keeps stock phrases ("what is
+  the smallest positive integer such that ...") from counting as a match.
 """
 
 import re

@@ -51,7 +51,9 @@ def load_problems(config: ProblemsConfig, seed: int, usable: Usable | None = Non
         UserError: A source is missing, broken or of unknown form, or too small.
     """
     if usable is None:
-        from grpo_pipeline.answers import check_gold as usable
+        from grpo_pipeline.answers import check_gold  # brings sympy, which a synthetic run can do without
+
+        usable = check_gold
     seed = derive_seed(seed, "problems", config.seed)
     counts: Counter[str] = Counter()
     if config.source == SYNTHETIC and config.eval_source is None:
@@ -80,22 +82,26 @@ def load_problems(config: ProblemsConfig, seed: int, usable: Usable | None = Non
 
 def _generate_both(config: ProblemsConfig, seed: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Generated problems; those held out come first, so that they are the same for any number to train on."""
-    assert config.count is not None
-    wanted = spare = 0
+    count, spare = _required_count(config), 0
     while True:
-        wanted = config.eval_count + config.count + spare
-        frame = _generate(config, wanted, seed)
+        frame = _generate(config, config.eval_count + count + spare, seed)
         held_out, train = frame.head(config.eval_count), frame.slice(config.eval_count)
         matches = find_contamination(train if config.decontaminate else train.head(0), held_out)
         clean = train.join(matches, on="problem_id", how="anti", maintain_order="left")
-        if clean.height >= config.count:
+        if clean.height >= count:
             break
-        spare += 2 * (config.count - clean.height)
-    train = clean.head(config.count)
+        spare += 2 * (count - clean.height)
+    train = clean.head(count)
     # Only what stands before the last problem taken was passed over for a match.
     last = frame["problem_id"].index_of(train["problem_id"][-1])
-    passed = frame.head(last)["problem_id"]
+    passed = frame.slice(0, last)["problem_id"]
     return train, held_out, matches.filter(pl.col("problem_id").is_in(passed.implode()))
+
+
+def _required_count(config: ProblemsConfig) -> int:
+    if config.count is None:
+        raise UserError("problems.count is required for source 'synthetic'")
+    return config.count
 
 
 def _generate(config: ProblemsConfig, count: int, seed: int) -> pl.DataFrame:
@@ -111,8 +117,7 @@ def _read_both(
     config: ProblemsConfig, seed: int, usable: Usable, counts: Counter[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     if config.source == SYNTHETIC:
-        assert config.count is not None
-        train = _generate(config, config.count, seed)
+        train = _generate(config, _required_count(config), seed)
     else:
         train = _read(config.source, config, usable, counts)
     if config.eval_source is None:

@@ -65,7 +65,7 @@ def evaluate_policy(
             rollouts.read("rollouts"),
             rollouts.read("checked"),
             solutions,
-            greedy={table: greedy.read(table) for table in ("rollouts", "checked")},
+            greedy=greedy.read("checked"),
             k=config.evaluation.samples,
             round=round,
         )
@@ -99,26 +99,20 @@ def evaluate_prm(
         VERSION,
         round,
         (problems, rollouts, scores, solutions, labels),
-        aggregate=config.reward_model.aggregate,
     )
 
     def make(_: int) -> ShardResult:
         gold = problems.read("problems")
-        parts: list[pl.DataFrame] = [
-            evaluate(
-                scores.read("step_scores"),
-                rollouts.read("steps"),
-                rollouts.read("checked"),
-                truth=judge_rollouts(gold, rollouts.read("steps")),
-                aggregate=config.reward_model.aggregate,
-                round=round,
-            ),
-            label_quality(
-                labels.read("step_labels"),
-                truth=judge_rollouts(gold, solutions.read("steps")),
-                round=round,
-            ),
-        ]
-        return ShardResult(frames={"evaluations": pl.concat(parts)})
+        truth = judge_rollouts(gold, rollouts.read("steps"))
+        figures = [evaluate(scores.read("step_scores"), rollouts.read("checked"), truth=truth, round=round)]
+        label_truth = judge_rollouts(gold, solutions.read("steps"))
+        if label_truth.height:
+            completer = labels.read("completions")["completer_id"].first()
+            figures.append(
+                label_quality(
+                    labels.read("step_labels"), label_truth, round=round, completer_id=str(completer or "none")
+                )
+            )
+        return ShardResult(frames={"evaluations": pl.concat(figures)})
 
     return run.store.build(spec, 1, make)

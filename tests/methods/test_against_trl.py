@@ -4,6 +4,8 @@ Needs the test-only extra `trl`; it is skipped where TRL is not installed. TRL p
 right) and runs the real `GRPOTrainer` and `DPOTrainer` losses; ours runs each row by itself, without padding.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -16,7 +18,7 @@ from grpo_pipeline.methods.base import TokenBatch
 from grpo_pipeline.methods.dpo import Dpo
 from grpo_pipeline.methods.grpo import Grpo
 from grpo_pipeline.methods.metrics import add_metrics, metric_means
-from grpo_pipeline.methods.weights import token_weights
+from grpo_pipeline.methods.weights import mask_truncated, token_weights, trained_lengths
 from tests.methods.tiny_policy import micro_batches
 
 trl = pytest.importorskip("trl")
@@ -201,6 +203,33 @@ def test_process_supervision_at_mu_1(make_trainer, reference, loss_type):
     ours = method.loss(our_batch(model, method, advantages, reference)).loss
     theirs = trainer._compute_loss(trainer.model, trl_inputs(by_row(advantages), reference))
     assert_same(ours, theirs, model, trainer.model)
+
+
+@pytest.mark.parametrize("loss_type", LOSS_TYPES)
+def test_masking_of_the_truncated_rollout(make_trainer, reference, loss_type):
+    # Row 3 ends without EOS. TRL's mask_truncated_completions zeroes its completion mask and counts what is left.
+    trainer, model = make_trainer(loss_type=loss_type, beta=0.04), make_model(0)
+    method = Grpo(GrpoConfig(loss_type=loss_type, beta=0.04, mask_truncated=True))
+    inputs = trl_inputs(ADVANTAGES, reference)
+    inputs["completion_mask"][3] = 0
+    inputs["num_items_in_batch"] = inputs["completion_mask"].sum()
+    mask = mask_truncated(torch.ones_like(ROW, dtype=torch.bool), ROW, torch.tensor([False, False, False, True]))
+    weights = token_weights(trained_lengths(ROW, mask, 4), ROW, mask, method.normalisation, max_tokens=MAX_TOKENS)
+    batch = replace(our_batch(model, method, ADVANTAGES[ROW], reference), weights=weights)
+    theirs = trainer._compute_loss(trainer.model, inputs)
+    assert_same(method.loss(batch).loss, theirs, model, trainer.model)
+
+
+def test_the_importance_correction_weighs_what_trl_weighs(make_trainer, reference):
+    trainer, model = make_trainer(loss_type="grpo", beta=0.04), make_model(0)
+    trainer.use_vllm = True  # makes the loss read importance_sampling_ratio, nothing else
+    method = Grpo(GrpoConfig(beta=0.04, importance_correction="truncate", importance_cap=1.2))
+    batch = our_batch(model, method, ADVANTAGES[ROW], reference)
+    sampler = batch.logprobs.detach() + 0.4 * torch.sin(torch.arange(len(ROW)).float())
+    inputs = trl_inputs(ADVANTAGES, reference)
+    inputs["importance_sampling_ratio"] = by_row(torch.exp(batch.logprobs.detach() - sampler).clamp(max=1.2))
+    theirs = trainer._compute_loss(trainer.model, inputs)
+    assert_same(method.loss(replace(batch, sampler_logprobs=sampler)).loss, theirs, model, trainer.model)
 
 
 def test_the_unbiased_kl_is_trls_default(make_trainer, reference):

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -89,6 +89,7 @@ def test_token_rewards_refuse_an_undecided_score_and_a_missing_reference():
 BATCHES = st.lists(st.lists(st.floats(-100, 100), max_size=8), max_size=6)
 
 
+@settings(deadline=None)
 @given(BATCHES)
 def test_running_statistics_are_numpys_over_everything_seen(batches):
     running = RunningStatistics()

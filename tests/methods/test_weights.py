@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grpo_pipeline.config import DpoConfig, GrpoConfig, PpoConfig
@@ -77,6 +77,7 @@ def test_impossible_calls_are_refused():
         rollout_weights(LENGTHS, "grpo", groups=torch.tensor([0, 0]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=20), st.data())
 def test_shares_add_up_to_one(lengths, data):
     groups = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=len(lengths), max_size=len(lengths))))

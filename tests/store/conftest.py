@@ -26,7 +26,12 @@ def make_checked(shard):
     return ShardResult({"checked": checked_rows(shard)}, {"dropped": shard}, 10, {"usd": 0.5, "shards": [shard]})
 
 
-def checked_spec(round=0, parents=(), stage="checked", **config) -> StageSpec:
+def checked_spec(
+    round=0,  # noqa: A002
+    parents=(),
+    stage="checked",
+    **config,
+) -> StageSpec:
     return StageSpec(stage=stage, version=1, round=round, config=config, parents=parents, seed=7)
 
 

@@ -1,6 +1,7 @@
 """Building, finding, resuming and publishing artifacts on a local disk."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -193,7 +194,7 @@ def test_frame_that_is_not_its_table_is_refused_by_name(store, helpers):
 
 def test_trainers_write_and_overwrite_shards_and_keep_a_workdir(store, helpers):
     spec = helpers.spec(stage="train")
-    with pytest.raises(ZeroDivisionError), store.open_build(spec) as build:
+    with pytest.raises(ZeroDivisionError), store.open_build(spec) as build:  # noqa: PT012
         build.workdir.joinpath("checkpoint").write_text("step 1")
         build.model_dir.joinpath("junk.bin").write_bytes(b"half a model")
         build.write("checked", "step-2", helpers.rows(2))
@@ -219,7 +220,8 @@ def test_trainers_write_and_overwrite_shards_and_keep_a_workdir(store, helpers):
 
 
 def test_model_needs_a_content_id_and_absence_is_said(store, built, helpers):
-    with pytest.raises(ValueError, match="content_id"), store.open_build(helpers.spec(stage="train")) as build:
+    spec = helpers.spec(stage="train")
+    with pytest.raises(ValueError, match="content_id"), store.open_build(spec) as build:  # noqa: PT012
         build.model_dir.joinpath("model.safetensors").write_bytes(b"weights")
         build.finish()
     with pytest.raises(UserError, match="holds no model"):
@@ -306,8 +308,6 @@ def test_clock_that_jumps_back_changes_nothing(store, built, helpers):
     raw["created"] = "2099-01-01T00:00:00+00:00"
     path.write_text(json.dumps(raw))
     for file in Path(store.root).rglob("*"):
-        import os
-
         os.utime(file, (4e9, 4e9))
     assert store.find(helpers.spec()) == built
     later = store.build(helpers.spec(round=1, parents=(built,)), 1, helpers.make)
@@ -326,8 +326,8 @@ def test_artifacts_are_listed_by_round_stage_and_fingerprint(store, helpers):
 
 
 def test_find_takes_milliseconds_with_many_artifacts(store, helpers):
-    for round in range(12):
-        ref = store.build(helpers.spec(round=round), 1, helpers.make)
+    for number in range(12):
+        ref = store.build(helpers.spec(round=number), 1, helpers.make)
     spec = helpers.spec(round=11)
     times = []
     for _ in range(20):

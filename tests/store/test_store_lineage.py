@@ -15,7 +15,7 @@ def diamond(store, helpers):
 
 
 def test_tree_goes_back_to_the_roots(diamond):
-    root, left, right, top = diamond
+    root, _, _, top = diamond
     node = lineage(top)
     assert [parent.stage for parent in node.parents] == ["left", "right"]
     assert node.parents[0].parents[0] is node.parents[1].parents[0]
@@ -39,7 +39,7 @@ def test_text_shows_rows_and_does_not_repeat_branches(store, helpers, diamond):
 
 
 def test_parents_elsewhere_and_removed_are_said(tmp_path, helpers, diamond):
-    root, left, right, top = diamond
+    _, _, right, top = diamond
     elsewhere = Store(tmp_path / "other").build(helpers.spec(stage="other", parents=(top,)), 1, helpers.make)
     (line,) = [line for line in render_lineage(lineage(elsewhere)).splitlines() if "top" in line]
     assert line.endswith(f"in another store, {top.root}")
@@ -78,8 +78,8 @@ def test_gc_keeps_what_the_newest_rounds_need(store, helpers):
     assert plan_gc(store.root, keep_last=2).remove == ()
 
 
-def test_gc_keeps_far_ancestors(store, helpers, diamond):
-    root, left, right, top = diamond
+@pytest.mark.usefixtures("diamond")
+def test_gc_keeps_far_ancestors(store):
     assert plan_gc(store.root, keep_last=1).remove == ()
 
 
@@ -90,9 +90,9 @@ def test_gc_leaves_builds_that_can_go_on_and_their_parents(store, helpers):
     def fail(index):
         raise ZeroDivisionError
 
-    for round, parents in ((3, (old,)), (0, ())):
+    for number, parents in ((3, (old,)), (0, ())):
         with pytest.raises(ZeroDivisionError):
-            store.build(helpers.spec(stage="broken", round=round, parents=parents), 1, fail)
+            store.build(helpers.spec(stage="broken", round=number, parents=parents), 1, fail)
     plan = plan_gc(store.root, keep_last=1)
     assert plan.remove == ()
     assert list(plan.stale) == [helpers.spec(stage="broken", round=0).fingerprint]
