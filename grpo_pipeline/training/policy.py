@@ -239,10 +239,12 @@ class _Trainer:
             truncated=(kept["finish_reason"] == "length").to_list() if skips_truncated else None,
             max_tokens=self.config.sampling.max_tokens,
         )
-        monitors |= self._before_update(data, kept)
+        if data.rows:
+            monitors |= self._before_update(data, kept)
         if self.method.reward == "rule":
             data = data.subset(_rewarded(data))
-        parts = self._parts(data, step, chosen)
+        # A step whose rollouts have all dropped out counts, and changes nothing.
+        parts = self._parts(data, step) if data.rows else []
         metrics_frames = []
         for update in range(self.policy.updates_per_step):
             update_started = time.perf_counter()
@@ -276,7 +278,7 @@ class _Trainer:
             metrics |= self.critic.prepare(self.runner, data, kept["outcome_reward"].to_list())
         return metrics
 
-    def _parts(self, data: TokenRows, step: int, chosen: list[str]) -> list[Part]:
+    def _parts(self, data: TokenRows, step: int) -> list[Part]:
         method = self.method
         if isinstance(method, Ppo) and self.critic is not None:
             if step <= self.policy.ppo.critic_warmup:

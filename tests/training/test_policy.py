@@ -36,9 +36,19 @@ def folders(tmp_path_factory):
     return policy, prm
 
 
-def run(tmp_path, folders, on_step=None, problems=None, training=None, fixed=None, reward_model=True, **policy):
+def run(
+    tmp_path,
+    folders,
+    on_step=None,
+    problems=None,
+    training=None,
+    fixed=None,
+    reward_model=True,
+    max_tokens=10,
+    **policy,
+):
     settings = {
-        "sampling": {"max_tokens": 10},
+        "sampling": {"max_tokens": max_tokens},
         "training": {"checkpoint_every": 0, **(training or {})},
         "policy": {
             "method": "grpo",
@@ -136,6 +146,22 @@ def test_fixed_samples_of_the_start_are_handed_over_and_can_be_given_again(tmp_p
     assert given.policy_id == first.policy_id
     with pytest.raises(UserError, match="missing: checked"):
         run(tmp_path / "c", folders, method="rft", fixed={"rollouts": seen[0]["rollouts"]})
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo", "online_rft"])
+def test_steps_without_a_decided_rollout_are_counted_and_survived(tmp_path, folders, method, monkeypatch):
+    def timeouts(frame, problems):
+        checked = rollouts.check_rollouts(frame, problems, checker=parity_checker, checker_version="parity")
+        return checked.with_columns(verdict=pl.lit("timeout"))
+
+    monkeypatch.setattr(exploration, "check_rollouts", timeouts)
+    settings = {"grpo": {"supervision": "outcome", "beta": 0.0}, "reward": {"truncated": "null"}}
+    result = run(tmp_path, folders, method=method, **settings)
+    assert result.counts["undecided"] == result.counts["rollouts"] == 24
+    assert result.counts["optimizer_steps"] == 2
+    assert "reward" not in result.metrics.columns
+    before, after = (load_policy(folder, device="cpu") for folder in (folders[0], tmp_path / "out"))
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
 
 
 def test_stale_engine_is_an_error(tmp_path, folders, monkeypatch):

@@ -14,8 +14,7 @@ from grpo_pipeline.labelling.steps import split_rollouts
 from grpo_pipeline.methods.base import TokenBatch
 from grpo_pipeline.methods.registry import make_method
 from grpo_pipeline.models.reward_losses import labelled_weights, step_bce_loss
-from grpo_pipeline.rollouts import frame_of
-from grpo_pipeline.tables import conform
+from grpo_pipeline.tables import conform, from_rows
 from grpo_pipeline.training.actor import Actor
 from grpo_pipeline.training.batching import response_row
 from grpo_pipeline.training.exploration import Experience
@@ -185,7 +184,7 @@ def make_rollouts(tokens_of, group=2):
         }
         for i, tokens in enumerate(tokens_of)
     ]
-    return frame_of("rollouts", rows)
+    return from_rows(rows, "rollouts")
 
 
 def experience(rollouts, rewards, config, scores=None):
