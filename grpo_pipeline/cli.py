@@ -1,14 +1,19 @@
 """The library's commands. `flows.cli` adds the flows and is the console program.
 
-Heavy packages are imported inside the commands, so that ``grpo-pipeline --help`` starts in a moment.
+Heavy packages are imported inside the commands, so that ``grpo-pipeline --help`` starts in a moment. A command
+whose own module is heavy is registered by name and that module imported when the command is called.
 """
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.exchange.commands import export_command, import_command
+from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
 
 app = typer.Typer(
     name="grpo-pipeline",

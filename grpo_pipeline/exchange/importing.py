@@ -58,7 +58,7 @@ def import_file(
         from grpo_pipeline.models.loading import load_tokenizer
 
         tokenizer = load_tokenizer(model)
-        tokenizer_id = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()[:16]
+        tokenizer_id = _tokenizer_id(model)
     settings = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
     if model is not None:
         settings |= {"tokenizer": tokenizer_id, "neutral": neutral, "max_length": max_length}
@@ -72,12 +72,14 @@ def import_file(
             return ShardResult({"pairs": pairs_table(pairs, start)}, counts={"pairs": len(pairs)})
         solutions = [record for record in part if isinstance(record, StepRecord)]
         ids = solution_ids(solutions, file_hash, start)
-        # A problem belongs to the shard in which it is first met, so that it is one row of the artifact.
-        earlier = {r.question for r in records[:start] if isinstance(r, StepRecord)}
-        new = [record for record in solutions if record.question not in earlier]
         frames = {
             "solutions": solutions_table(solutions, ids, start),
-            "problems": problems_table(new, source=f"{form}:{path.stem}", split=split),
+            # All problems are in the first shard, so that each is one row of the artifact.
+            "problems": problems_table(
+                [] if shard else [record for record in records if isinstance(record, StepRecord)],
+                source=f"{form}:{path.stem}",
+                split=split,
+            ),
         }
         counts = {
             "solutions": len(solutions),
@@ -93,3 +95,11 @@ def import_file(
         return ShardResult(frames, counts=counts)
 
     return Store(out).build(spec, max(1, -(-len(records) // RECORDS_PER_SHARD)), make)
+
+
+def _tokenizer_id(model: Path) -> str:
+    """A hash of the tokenizer's files: what cuts the same texts into the same tokens."""
+    digest = hashlib.sha256()
+    for file in sorted([*model.glob("tokenizer*"), *model.glob("special_tokens_map.json"), *model.glob("vocab.*")]):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
