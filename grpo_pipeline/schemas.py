@@ -16,6 +16,8 @@ SCHEMA_VERSION = 1
 TOKENS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 FLOATS = pa.list_(pa.field("element", pa.float32(), nullable=False))
 LABELS = pa.list_(pa.field("element", pa.float32()))
+TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+EXACT_LABELS = pa.list_(pa.field("element", pa.float64()))
 
 VERDICTS = ("correct", "wrong", "no_answer", "timeout")
 FINISH_REASONS = ("stop", "length")
@@ -253,6 +255,35 @@ _ALL = [
             ("value?", _F64, "the figure; null where it is undefined (an AUC with one class)"),
             ("standard_error?", _F64, "its standard error over problems, null where none is given"),
             ("n", _INT64, "number of problems or steps behind it"),
+        ],
+    ),
+    _table(
+        "solutions",
+        "One solution from a file of others, with the labels of its steps (`exchange.records.StepRecord`).",
+        ("solution_id",),
+        [
+            ("solution_id", _STRING, "the record: a hash of the file's form, its content and its place"),
+            _PROBLEM_ID,
+            ("place", _INT64, "0-based place among the records of its file"),
+            ("form", _STRING, "the form of the file"),
+            ("question", _STRING, "the question"),
+            ("gold_answer?", _STRING, "the right final answer, null where the file does not tell"),
+            ("final_answer?", _STRING, "the solution's own final answer, null where the file does not tell"),
+            ("steps", TEXTS, "the steps' texts, without separators"),
+            ("labels", EXACT_LABELS, "label of each step in [0, 1]; a null element is a step that was not judged"),
+            ("extra", _STRING, "JSON with what else the form says, so that the file can be written back"),
+        ],
+    ),
+    _table(
+        "pairs",
+        "One preference pair from a file of others (`exchange.records.PairRecord`).",
+        ("place",),
+        [
+            ("place", _INT64, "0-based place in its file"),
+            ("prompt", _STRING, "JSON: a text, or a list of turns"),
+            ("chosen", _STRING, "JSON: the preferred response, a text or a list of turns"),
+            ("rejected", _STRING, "JSON: the other response"),
+            ("extra", _STRING, "JSON with the file's further columns"),
         ],
     ),
 ]
