@@ -7,6 +7,7 @@ import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.progress import progress
 from grpo_pipeline.training.policy_trainer import OnStep, PolicyResult, PolicyTrainer
 
 
