@@ -46,7 +46,8 @@ class ProblemsConfig(Section):
 
     source: str = Field(
         "synthetic",
-        description="'synthetic' (generated), a local .parquet/.jsonl/.json file, or a Hugging Face data set id.",
+        description="'synthetic' (generated), a .parquet/.jsonl/.json file, a folder, or a Hugging Face data set id "
+        "(id:configuration where it has several).",
     )
     reader: Literal["auto", "gsm8k", "math500", "svamp", "columns"] = Field(
         "auto", description="Form of the records; auto looks at the first record's columns."
@@ -142,7 +143,7 @@ class LabellingConfig(Section):
     )
     wave: PositiveInt = Field(2, description="Completions sampled at once from a prefix by the adaptive schedules.")
     interval_width: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.35, description="soft_adaptive: stop when the 95% interval is narrower."
+        0.5, description="soft_adaptive: stop when the 95% interval is narrower."
     )
     after_first_error: Literal["unlabelled", "zero"] = Field(
         "unlabelled", description="first_error and binary: the label of steps after the first bad one."
@@ -238,6 +239,11 @@ class GrpoConfig(Section):
 
     supervision: Literal["outcome", "process"] = Field("process", description="Outcome or process supervision.")
     beta: NonNegativeFloat = Field(0.04, description="Weight of the KL to the reference; 0 loads no reference.")
+    unbiased_kl: bool = Field(
+        False,
+        description="Multiply the KL by the ratio, for the unbiased gradient of the reverse KL (TRL's default); "
+        "off is the paper's.",
+    )
     epsilon: PositiveFloat = Field(0.2, description="Clip range of the ratio.")
     epsilon_high: PositiveFloat | None = Field(None, description="Upper clip range; null is epsilon (clip-higher).")
     loss_type: Literal["grpo", "bnpo", "dapo", "dr_grpo"] = Field("grpo", description="How token losses are averaged.")
@@ -264,14 +270,24 @@ class PpoConfig(Section):
     gamma: Fraction = Field(1.0, description="Discount.")
     lam: Fraction = Field(0.95, description="GAE's lambda.")
     kl_coef: NonNegativeFloat = Field(0.04, description="eta: weight of the per-token KL in the reward.")
-    kl_target: PositiveFloat | None = Field(None, description="Target KL of the adaptive coefficient; null is fixed.")
+    kl_target: PositiveFloat | None = Field(
+        None, description="Target of the KL summed over a response (nats), for the adaptive coefficient; null is fixed."
+    )
     kl_horizon: PositiveInt = Field(10_000, description="Horizon of the adaptive coefficient, in rollouts.")
     value_weight: PositiveFloat = Field(0.5, description="Weight of the critic's loss.")
     critic_lr: PositiveFloat = Field(1e-5, description="Learning rate of the critic.")
     critic_warmup: NonNegativeInt = Field(0, description="Exploration steps that train the critic alone.")
-    normalise_rewards: bool = Field(True, description="Divide rewards by their running standard deviation.")
+    normalise_rewards: bool = Field(
+        True, description="Subtract the rewards' running mean and divide by their running standard deviation."
+    )
     reward_clip: PositiveFloat | None = Field(5.0, description="Clip of the normalised reward; null for none.")
     ptx_weight: NonNegativeFloat = Field(0.0, description="lambda_ptx: weight of the demonstrations' likelihood.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kl_target is not None and self.kl_coef == 0:
+            raise ValueError("kl_target needs kl_coef > 0: the adaptive coefficient is multiplied up from it")
+        return self
 
 
 class DpoConfig(Section):
@@ -354,6 +370,16 @@ class RunConfig(Section):
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        hard_only = self.labelling.schedule not in ("brute", "soft_adaptive") or self.labelling.skip_correct
+        if self.reward_model.label == "soft" and hard_only:
+            raise ValueError(
+                "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
+                "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
+            )
+        return self
 
 
 def load_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:

@@ -12,12 +12,16 @@ import pyarrow as pa
 SCHEMA_VERSION = 1
 """Raised when a table changes in a way that a reader must know of."""
 
-TOKENS = pa.list_(pa.int32())
-FLOATS = pa.list_(pa.float32())
+# Elements are not null, but for step labels, where a null element is an unlabelled step.
+TOKENS = pa.list_(pa.field("element", pa.int32(), nullable=False))
+FLOATS = pa.list_(pa.field("element", pa.float32(), nullable=False))
+LABELS = pa.list_(pa.field("element", pa.float32()))
+TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+EXACT_LABELS = pa.list_(pa.field("element", pa.float64()))
 
 VERDICTS = ("correct", "wrong", "no_answer", "timeout")
 FINISH_REASONS = ("stop", "length")
-LABEL_SOURCES = ("sampled", "implied", "outcome")
+LABEL_SOURCES = ("sampled", "implied", "outcome", "unlabelled")
 SPLITS = ("train", "eval")
 
 
@@ -182,7 +186,7 @@ _ALL = [
             (
                 "label_source",
                 _STRING,
-                "sampled, implied (monotone existence) or outcome (the solution's verdict)",
+                "sampled, implied (follows from other steps), outcome (the solution's verdict) or unlabelled",
             ),
         ],
     ),
@@ -197,8 +201,8 @@ _ALL = [
             ("split", _STRING, "train or eval, as the problem's"),
             ("input_ids", TOKENS, "prompt and response tokens"),
             ("step_positions", TOKENS, "index into input_ids of each step's last token"),
-            ("soft", FLOATS, "soft label of each step; a null element is an unlabelled step"),
-            ("hard", FLOATS, "hard label of each step, 0 or 1; a null element is an unlabelled step"),
+            ("soft", LABELS, "soft label of each step; a null element is an unlabelled step"),
+            ("hard", LABELS, "hard label of each step, 0 or 1; a null element is an unlabelled step"),
             ("is_replay", _BOOL, "whether the row was drawn from an earlier round"),
         ],
     ),
@@ -245,12 +249,41 @@ _ALL = [
         ("subject", "metric"),
         [
             _ROUND,
-            ("subject", _STRING, "policy or prm"),
-            ("subject_id", _STRING, "the model that was measured"),
+            ("subject", _STRING, "policy, prm or labels"),
+            ("subject_id", _STRING, "the model that was measured; for labels the completer"),
             ("metric", _STRING, "accuracy, greedy, maj8, pass8, bon8, step_accuracy, auc, ..."),
             ("value?", _F64, "the figure; null where it is undefined (an AUC with one class)"),
             ("standard_error?", _F64, "its standard error over problems, null where none is given"),
             ("n", _INT64, "number of problems or steps behind it"),
+        ],
+    ),
+    _table(
+        "solutions",
+        "One solution from a file of others, with the labels of its steps (`exchange.records.StepRecord`).",
+        ("solution_id",),
+        [
+            ("solution_id", _STRING, "the record: a hash of the file's form, its content and its place"),
+            _PROBLEM_ID,
+            ("place", _INT64, "0-based place among the records of its file"),
+            ("form", _STRING, "the form of the file"),
+            ("question", _STRING, "the question"),
+            ("gold_answer?", _STRING, "the right final answer, null where the file does not tell"),
+            ("final_answer?", _STRING, "the solution's own final answer, null where the file does not tell"),
+            ("steps", TEXTS, "the steps' texts, without separators"),
+            ("labels", EXACT_LABELS, "label of each step in [0, 1]; a null element is a step that was not judged"),
+            ("extra", _STRING, "JSON with what else the form says, so that the file can be written back"),
+        ],
+    ),
+    _table(
+        "pairs",
+        "One preference pair from a file of others (`exchange.records.PairRecord`).",
+        ("place",),
+        [
+            ("place", _INT64, "0-based place in its file"),
+            ("prompt", _STRING, "JSON: a text, or a list of turns"),
+            ("chosen", _STRING, "JSON: the preferred response, a text or a list of turns"),
+            ("rejected", _STRING, "JSON: the other response"),
+            ("extra", _STRING, "JSON with the file's further columns"),
         ],
     ),
 ]

@@ -46,7 +46,7 @@ class SlotCache:
             return
         capacity = -(-max(length, self.capacity * 3 // 2) // _GROWTH) * _GROWTH
         s = self.shape
-        # Zeros, since what is masked is still multiplied: by 0, which makes NaN of a chance NaN.
+        # Zeros: masked positions get weight 0, but 0 times the NaN of uninitialised memory would be NaN.
         data = torch.zeros((s.layers, 2, self.slots, s.heads, capacity, s.head_dim), dtype=s.dtype, device=s.device)
         if self.capacity:
             data[:, :, :, :, : self.capacity] = self.data

@@ -1,1 +1,5 @@
-"""Import and export of other projects' forms, and data cards."""
+"""Step-labelled solutions in others' forms: read, write, and hand on as a data set.
+
+`forms.FORMS` lists the forms; each has a module of its own. All meet in `records.StepRecord` and
+`records.PairRecord`.
+"""

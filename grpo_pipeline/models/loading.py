@@ -109,8 +109,13 @@ def load_policy(
     info = read_info(folder)
     if info is not None and info.kind != "policy":
         raise UserError(f"{folder}: a {info.kind} model, where a policy (causal language model) is needed")
+    check_model_folder(folder)
+    config = load_config(folder, trust_remote_code=trust_remote_code)
+    # A classifier with tied embeddings would load without a missing weight, its head silently dropped.
+    if classifiers := [name for name in config.architectures or [] if name.endswith("Classification")]:
+        raise UserError(f"{folder}: a {classifiers[0]}, where a policy (causal language model) is needed")
     model, missing = load_pretrained(
-        AutoModelForCausalLM, folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code
+        AutoModelForCausalLM, folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code, config=config
     )
     if missing:
         raise UserError(f"{folder}: not a complete causal language model; it lacks {', '.join(missing[:5])}")
@@ -208,7 +213,8 @@ def save_model(
         card: Text of README.md; None writes a short one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(str(folder))
+    with _quiet():
+        model.save_pretrained(str(folder))
     tokenizer.save_pretrained(str(folder))
     info = ModelInfo(kind, tuple(parents), dict(settings))
     text = json.dumps(asdict(info), indent=2, sort_keys=True, ensure_ascii=False)
@@ -272,10 +278,13 @@ def _card(model: PreTrainedModel, info: ModelInfo) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the table of new and unused weights: the caller checks the missing names itself."""
-    before = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
+    """Silence progress bars and the table of new and unused weights: the caller checks the names itself."""
+    verbosity, bars = transformers.logging.get_verbosity(), transformers.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity(transformers.logging.ERROR)
+    transformers.logging.disable_progress_bar()
     try:
         yield
     finally:
-        transformers.logging.set_verbosity(before)
+        transformers.logging.set_verbosity(verbosity)
+        if bars:
+            transformers.logging.enable_progress_bar()

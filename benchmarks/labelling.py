@@ -1,0 +1,276 @@
+"""What cheaper schedules of completer calls cost and are worth, against brute force and the exact oracle.
+
+    python benchmarks/labelling.py [--quick] [--json FILE] [--plot FILE] [--model FOLDER]
+
+Solutions of generated problems are sampled with the embedded model and labelled by every schedule with the
+same draws (a draw is a function of completer, prefix and index; the ledger holds each once). Two sets:
+`short` has about 4 steps a solution, `long` about 10. For each schedule, without and with correct solutions
+skipped:
+
+- `completions_ratio`: completions used, as a share of brute force's;
+- `equal`: share of solutions whose hard labels equal the schedule's definition worked out from brute force's
+  labels (first_error: up to and including the first zero; closure: after the closure). binary and
+  soft_adaptive have no such definition; for binary `equal` is the share with brute force's first bad step;
+- `truth`: share of labelled steps whose hard label is the oracle's, and `labelled`, the share labelled.
+
+The curve shows how far labels from N completions are right, over the sampled steps of `short`.
+
+Top level of the JSON: `adaptive_equal` (the smaller of first_error's and closure's `equal`, over both sets),
+and first_error's `completions_ratio` and `completions_ratio_skip` on `short`, `..._long` on `long`.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+
+from grpo_pipeline.config import EngineConfig, LabellingConfig, ModelConfig, PromptConfig
+from grpo_pipeline.engines.opening import open_engine
+from grpo_pipeline.engines.protocol import SamplingParams
+from grpo_pipeline.labelling.commands import oracle_truth
+from grpo_pipeline.labelling.label import label_steps
+from grpo_pipeline.labelling.ledger import Ledger
+from grpo_pipeline.labelling.receipt import receipt_rates
+from grpo_pipeline.labelling.steps import split_rollouts
+from grpo_pipeline.problems.identity import problem_id
+from grpo_pipeline.problems.synthetic import generate_problems
+from grpo_pipeline.prompts import PromptBuilder
+from grpo_pipeline.rollouts import check_rollouts, sample_rollouts
+from grpo_pipeline.tables import from_rows
+
+N = 8
+WAVES = (1, 2)
+CURVE = (1, 2, 4, 8, 16)
+SCHEDULES = ("brute", "first_error", "closure", "binary", "soft_adaptive")
+SETS = {"short": (2, 4, 96), "long": (8, 10, 256)}  # fewest and most operations, response tokens
+SIZES = {"short": (150, 2), "long": (40, 2)}  # problems, solutions of each
+QUICK_SIZES = {"short": (30, 1), "long": (8, 1)}
+SEED = 20_000
+MODEL = Path(__file__).resolve().parents[1] / "data" / "tiny"
+
+
+def make_set(engine, name, count, rollouts):
+    """Problems of one set with the embedded model's solutions, checked and split."""
+    low, high, max_tokens = SETS[name]
+    rows = [
+        {"problem_id": problem_id(row["question"], row["gold_answer"]), "split": "train"} | row
+        for row in generate_problems(count, SEED, low, high)
+    ]
+    problems = from_rows(rows, "problems")
+    prompts = PromptBuilder(engine.tokenizer, PromptConfig())
+    sampling = SamplingParams(max_tokens=max_tokens)
+    sampled = sample_rollouts(
+        problems, engine, prompts, sampling, group_size=rollouts, stage="benchmark", round=0, seed=SEED
+    ).frame
+    checked = check_rollouts(sampled, problems)
+    return (problems, sampled, checked, split_rollouts(sampled, engine.tokenizer, "line")), sampling
+
+
+def hard_by_solution(result):
+    """rollout_id -> hard labels in order."""
+    frame = result.step_labels.sort("rollout_id", "step_index")
+    return {key: group["hard"].to_list() for (key,), group in frame.group_by("rollout_id", maintain_order=True)}
+
+
+def by_definition(schedule, labels, correct, skip):
+    """What a schedule's labels are, worked out from brute force's labels of one solution."""
+    if skip and correct:
+        return [1] * len(labels)
+    if schedule == "closure":
+        return [1 if 1 in labels[step:] else label for step, label in enumerate(labels)]
+    if schedule in ("first_error", "binary") and 0 in labels:
+        end = labels.index(0) + 1
+        return labels[:end] + [None] * (len(labels) - end)
+    return labels
+
+
+def first_bad(labels):
+    return labels.index(0) if 0 in labels else None
+
+
+def compare(schedule, found, brute, correct, skip):
+    """Share of solutions that are as the schedule's definition says."""
+    equal = []
+    for key, labels in hard_by_solution(found).items():
+        expected = by_definition(schedule, brute[key], key in correct, skip)
+        equal.append(first_bad(labels) == first_bad(expected) if schedule == "binary" else labels == expected)
+    return sum(equal) / len(equal)
+
+
+def against_truth(step_labels, truth):
+    """Agreement of hard labels with the oracle, over labelled steps; and the share labelled."""
+    joined = step_labels.join(truth, on=["rollout_id", "step_index"])
+    labelled = joined.filter(pl.col("hard").is_not_null())
+    return {
+        "truth": labelled.select(((pl.col("hard") == 1) == pl.col("good")).mean()).item(),
+        "labelled": labelled.height / joined.height,
+    }
+
+
+def measure_schedules(frames, sampling, engine, ledger, truth):
+    """Every schedule on one set, at N completions."""
+    _, rollouts, checked, _ = frames
+    finished = rollouts.filter(pl.col("finish_reason") == "stop").select("rollout_id")
+    correct = set(checked.filter(pl.col("verdict") == "correct").join(finished, on="rollout_id")["rollout_id"])
+    figures = {}
+    brute_result = None
+    for wave in WAVES:
+        for schedule in SCHEDULES:
+            if schedule == "brute" and brute_result is not None:
+                continue
+            for skip in (False, True):
+                config = LabellingConfig(completions=N, schedule=schedule, wave=wave, skip_correct=skip)
+                found = label_steps(*frames, engine, config, sampling, seed=SEED, ledger=ledger)
+                if schedule == "brute" and not skip:
+                    brute_result, brute = found, hard_by_solution(found)
+                entry = {
+                    "completions_ratio": receipt_rates(found.receipt)["completions_ratio"],
+                    "equal": None if schedule == "soft_adaptive" else compare(schedule, found, brute, correct, skip),
+                    **against_truth(found.step_labels, truth),
+                }
+                if schedule == "soft_adaptive":
+                    entry["soft_error"] = soft_error(found.step_labels, brute_result.step_labels)
+                name = schedule if schedule == "brute" else f"{schedule}/wave{wave}"
+                figures[f"{name}/skip" if skip else name] = entry
+    speed = receipt_rates(brute_result.receipt)["tokens_per_second"]
+    return figures, len(correct) / rollouts.height, speed
+
+
+def soft_error(found, brute):
+    """Mean absolute difference of soft labels to brute force's."""
+    keys = ["rollout_id", "step_index"]
+    joined = found.join(brute.select(*keys, reference="soft"), on=keys)
+    return joined.select((pl.col("soft") - pl.col("reference")).abs().mean()).item()
+
+
+def measure_curve(frames, sampling, engine, ledger, truth):
+    """Label accuracy against N, over sampled steps."""
+    rows = []
+    for n in CURVE:
+        config = LabellingConfig(completions=n)
+        labels = label_steps(*frames, engine, config, sampling, seed=SEED, ledger=ledger).step_labels
+        joined = labels.filter(pl.col("label_source") == "sampled").join(truth, on=["rollout_id", "step_index"])
+        good, soft = joined["good"].cast(pl.Float64), joined["soft"]
+        rows.append(
+            {
+                "n": n,
+                "steps": joined.height,
+                "hard_accuracy": ((joined["hard"] == 1) == joined["good"]).mean(),
+                "soft_brier": ((soft - good) ** 2).mean(),
+                "soft_auc": area_under_curve(soft, joined["good"]),
+            }
+        )
+    return rows
+
+
+def area_under_curve(score, good):
+    """Chance that a good step scores above a bad one, ties counting half (Mann-Whitney U)."""
+    n_good, n_bad = int(good.sum()), int((~good).sum())
+    if not n_good or not n_bad:
+        return None
+    ranks = score.rank("average")
+    return (ranks.filter(good).sum() - n_good * (n_good + 1) / 2) / (n_good * n_bad)
+
+
+def plot_curve(rows, path):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    ns = [row["n"] for row in rows]
+    axis.plot(ns, [row["hard_accuracy"] for row in rows], marker="o", label="hard label: accuracy")
+    axis.plot(ns, [row["soft_auc"] for row in rows], marker="s", label="soft label: AUC")
+    axis.plot(ns, [1 - row["soft_brier"] for row in rows], marker="^", label="soft label: 1 - Brier score")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ns, [str(n) for n in ns])
+    axis.set(xlabel="N, completions of each step", ylabel="against the exact oracle", title="Labels against N")
+    axis.grid(alpha=0.3)
+    axis.legend()
+    figure.savefig(path, dpi=150)
+
+
+def show(report):
+    console = Console(width=110)
+    for name, part in report["sets"].items():
+        steps, accuracy = part["steps_per_solution"], part["accuracy"]
+        title = f"{name}: {part['solutions']} solutions of {steps:.1f} steps, accuracy {accuracy:.0%}"
+        table = Table("schedule", "completions ratio", "equal", "truth", "labelled", title=title)
+        for schedule, entry in part["schedules"].items():
+            table.add_row(
+                schedule, *(number(entry[key]) for key in ("completions_ratio", "equal", "truth", "labelled"))
+            )
+        console.print(table)
+    curve = Table("N", "steps", "hard accuracy", "soft AUC", "soft Brier", title="short: labels against N")
+    for row in report["curve"]:
+        figures = (number(row[key]) for key in ("hard_accuracy", "soft_auc", "soft_brier"))
+        curve.add_row(str(row["n"]), str(row["steps"]), *figures)
+    console.print(curve)
+    for key, value in report.items():
+        if key not in ("sets", "curve"):
+            console.print(f"{key}: {number(value)}")
+
+
+def number(value):
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer solutions")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--plot", type=Path, help="write the curve as an image here")
+    parser.add_argument("--model", type=Path, default=MODEL, help="the completer and policy (default: data/tiny)")
+    options = parser.parse_args()
+    sizes = QUICK_SIZES if options.quick else SIZES
+    start = time.perf_counter()
+    sets = {}
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder)) as ledger:
+        engine = open_engine(options.model, ModelConfig(), EngineConfig(), model_id="benchmark")
+        for name in SETS:
+            frames, sampling = make_set(engine, name, *sizes[name])
+            truth = oracle_truth(frames[0], frames[3])
+            schedules, accuracy, speed = measure_schedules(frames, sampling, engine, ledger, truth)
+            sets[name] = {
+                "solutions": frames[1].height,
+                "steps_per_solution": frames[3].height / frames[1].height,
+                "accuracy": accuracy,
+                "schedules": schedules,
+                "tokens_per_second": speed,
+            }
+            if name == "short":
+                curve = measure_curve(frames, sampling, engine, ledger, truth)
+        engine.close()
+    short, long = sets["short"]["schedules"], sets["long"]["schedules"]
+    exact = [
+        part[f"{schedule}/wave{wave}{skip}"]
+        for part in (short, long)
+        for schedule in ("first_error", "closure")
+        for wave in WAVES
+        for skip in ("", "/skip")
+    ]
+    report = {
+        "adaptive_equal": min(entry["equal"] for entry in exact),
+        "completions_ratio": short["first_error/wave1"]["completions_ratio"],
+        "completions_ratio_skip": short["first_error/wave1/skip"]["completions_ratio"],
+        "completions_ratio_long": long["first_error/wave1"]["completions_ratio"],
+        "completions_ratio_long_skip": long["first_error/wave1/skip"]["completions_ratio"],
+        "seconds": time.perf_counter() - start,
+        "curve": curve,
+        "sets": sets,
+    }
+    show(report)
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    if options.plot:
+        plot_curve(curve, options.plot)
+
+
+if __name__ == "__main__":
+    main()

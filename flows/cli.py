@@ -1,0 +1,54 @@
+"""The console program `grpo-pipeline`: the library's commands and the flows.
+
+Prefect is imported only by the commands that run a flow, so that the others start in a moment.
+"""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_pipeline.cli import app, run
+
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file; the defaults where it is left out.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override, e.g. policy.optimizer.lr=1e-5.")
+]
+
+FLOWS = {
+    "iterate-rl": "The main job: rounds of RL with a reward model refreshed after each.",
+    "build-prm-dataset": "Problems to labelled rows for PRM training.",
+    "train-prm": "A reward model from labelled solutions of the starting policy.",
+    "train-policy": "One round of policy training by the configured method.",
+    "evaluate": "Held-out accuracy, maj@k and pass@k of a model.",
+}
+
+
+def _flow_command(name: str) -> Callable[..., None]:
+    module = name.replace("-", "_")
+
+    def command(config: Config = None, overrides: Overrides = None) -> None:
+        from grpo_pipeline.config import load_config
+        from tasks.quiet import quiet_user_errors
+
+        settings = load_config(config, overrides or [])  # refused before Prefect is even imported
+        flow = getattr(importlib.import_module(f"flows.{module}"), module)
+        quiet_user_errors()
+        flow(settings)
+
+    return command
+
+
+for _name, _help in FLOWS.items():
+    app.command(_name, help=_help, rich_help_panel="Flows")(_flow_command(_name))
+
+
+def main() -> None:
+    """Run the console program."""
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""How a flow is run from a shell: ``--config FILE --set KEY=VALUE``, one message for a user's mistake."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_pipeline.config import RunConfig, load_config
+from grpo_pipeline.errors import UserError
+from tasks.quiet import quiet_user_errors
+
+
+def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None) -> None:
+    """Parse the arguments, validate the configuration and run the flow; exits with 2 for a user's mistake."""
+    parser = argparse.ArgumentParser(description=(flow.__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("--config", type=Path, help="TOML file; the defaults of a run where it is left out")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. policy.optimizer.lr=1e-5"
+    )
+    options = parser.parse_args(arguments)
+    quiet_user_errors()
+    try:
+        flow(load_config(options.config, options.set))
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

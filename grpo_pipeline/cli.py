@@ -1,0 +1,99 @@
+"""The library's commands. `flows.cli` adds the flows and is the console program.
+
+Heavy packages are imported inside the commands, so that ``grpo-pipeline --help`` starts in a moment. Commands
+whose own module is heavy are declared here and call it.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from grpo_pipeline import __version__
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.exchange.commands import export_command, import_command
+from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
+
+app = typer.Typer(
+    name="grpo-pipeline",
+    help="From problems to a better policy: step labels, process reward models and GRPO over Parquet.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        typer.echo(f"grpo-pipeline {__version__}")
+        raise typer.Exit
+
+
+_DATA, _LABELS = "Look at the data", "Labels and models"
+
+app.command("inspect", rich_help_panel=_DATA)(inspect_command)
+app.command("lineage", rich_help_panel=_DATA)(lineage_command)
+app.command("diff", rich_help_panel=_DATA)(diff_command)
+app.command("verify", rich_help_panel=_DATA)(verify_command)
+app.command("gc", rich_help_panel=_DATA)(gc_command)
+app.command("import", rich_help_panel=_DATA)(import_command)
+app.command("export", rich_help_panel=_DATA)(export_command)
+
+
+@app.command(rich_help_panel=_LABELS)
+def check(
+    file: Annotated[Path, typer.Argument(help="JSONL with the fields gold and pred, and optionally mode.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write the verdicts: .jsonl or .parquet.")] = None,
+) -> None:
+    """Check answers against gold answers and count the verdicts."""
+    from grpo_pipeline.answers.command import check_command
+
+    check_command(file, out)
+
+
+@app.command(rich_help_panel=_LABELS)
+def relabel(  # noqa: PLR0917 - typer maps them by name
+    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
+    rule: Annotated[str, typer.Option(help="hard, threshold, interval, first_error, progress or consensus.")] = "hard",
+    threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,
+    after: Annotated[str, typer.Option(help="first_error, later steps: unlabelled, zero or keep.")] = "unlabelled",
+    truncated: Annotated[str, typer.Option(help="Cut-off completions: not_correct or exclude.")] = "not_correct",
+    judge: Annotated[str | None, typer.Option(help="consensus: an artifact with a second opinion's labels.")] = None,
+) -> None:
+    """Derive other step labels from stored counts, as a new artifact beside the old one."""
+    from grpo_pipeline.labelling.commands import relabel_command
+
+    relabel_command(artifact, rule, threshold, after, truncated, judge)
+
+
+@app.command(rich_help_panel=_LABELS)
+def audit(
+    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+) -> None:
+    """Look a labelled set over: distribution, undecided, false zeros, duplicates, overlap, oracle."""
+    from grpo_pipeline.labelling.commands import audit_command
+
+    audit_command(artifact, json_file)
+
+
+@app.command("make-tiny", rich_help_panel=_LABELS)
+def make_tiny(
+    out: Annotated[Path, typer.Option(help="Folder to write the model into.")] = Path("data/tiny"),
+    seed: Annotated[int, typer.Option(help="Decides demonstrations, initial weights and order.")] = 0,
+) -> None:
+    """Make the embedded model: demonstrations, tokenizer, training, measuring, model card."""
+    from grpo_pipeline.models.tiny import make_tiny_command
+
+    make_tiny_command(out, seed)
+
+
+def run() -> None:
+    """Run the program; a user's mistake is one message and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)

@@ -1,0 +1,100 @@
+"""Records as tables and back: what `import` stores and `export` of an imported artifact reads."""
+
+import json
+from collections.abc import Sequence
+
+import polars as pl
+
+from grpo_pipeline.exchange.records import PairRecord, StepRecord
+from grpo_pipeline.problems.identity import problem_id
+from grpo_pipeline.seeds import derive_id
+from grpo_pipeline.tables import from_rows
+
+
+def solution_ids(records: Sequence[StepRecord], file_hash: str, start: int = 0) -> list[str]:
+    """An id for each record of a file, from the file's content and the record's place."""
+    return [derive_id("solution", file_hash, start + i) for i in range(len(records))]
+
+
+def solutions_table(records: Sequence[StepRecord], ids: Sequence[str], start: int = 0) -> pl.DataFrame:
+    """`solutions` rows; `start` is the place of the first record in its file."""
+    return from_rows(
+        [
+            {
+                "solution_id": name,
+                "problem_id": problem_id(record.question, record.gold_answer or ""),
+                "place": place,
+                "form": record.form,
+                "question": record.question,
+                "gold_answer": record.gold_answer,
+                "final_answer": record.final_answer,
+                "steps": list(record.steps),
+                "labels": list(record.labels),
+                "extra": json.dumps(dict(record.extra), ensure_ascii=False),
+            }
+            for place, (record, name) in enumerate(zip(records, ids, strict=True), start)
+        ],
+        "solutions",
+    )
+
+
+def read_solutions(solutions: pl.DataFrame) -> list[StepRecord]:
+    """The records of `solutions` rows, in their file's order."""
+    return [
+        StepRecord(
+            row["question"],
+            tuple(row["steps"]),
+            tuple(row["labels"]),
+            row["gold_answer"],
+            row["final_answer"],
+            row["form"],
+            json.loads(row["extra"]),
+        )
+        for row in solutions.sort("place").iter_rows(named=True)
+    ]
+
+
+def problems_table(records: Sequence[StepRecord], *, source: str, split: str) -> pl.DataFrame:
+    """`problems` rows of the records whose gold answer is known, each problem once."""
+    known = {
+        problem_id(record.question, record.gold_answer): record for record in records if record.gold_answer is not None
+    }
+    return from_rows(
+        [
+            {
+                "problem_id": name,
+                "source": source,
+                "split": split,
+                "question": record.question,
+                "gold_answer": record.gold_answer,
+            }
+            for name, record in known.items()
+        ],
+        "problems",
+    )
+
+
+def pairs_table(records: Sequence[PairRecord], start: int = 0) -> pl.DataFrame:
+    """`pairs` rows; `start` is the place of the first record in its file."""
+    return from_rows(
+        [
+            {
+                "place": place,
+                "prompt": json.dumps(record.prompt, ensure_ascii=False),
+                "chosen": json.dumps(record.chosen, ensure_ascii=False),
+                "rejected": json.dumps(record.rejected, ensure_ascii=False),
+                "extra": json.dumps(dict(record.extra), ensure_ascii=False),
+            }
+            for place, record in enumerate(records, start)
+        ],
+        "pairs",
+    )
+
+
+def read_pairs(pairs: pl.DataFrame, form: str) -> list[PairRecord]:
+    """The records of `pairs` rows, in their file's order."""
+    columns = ("prompt", "chosen", "rejected")
+    return [
+        PairRecord(*(json.loads(row[column]) for column in columns), form=form, extra=json.loads(row["extra"]))
+        for row in pairs.sort("place").iter_rows(named=True)
+    ]

@@ -1,0 +1,1 @@
+"""What a person asks of a run in the terminal: inspect, lineage, verify, gc, diff."""

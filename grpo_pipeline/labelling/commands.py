@@ -1,0 +1,148 @@
+"""The commands `relabel` and `audit`: a finished label artifact in, a new one or a report out."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.console import Console
+
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.labelling.audit import LabelledSet, audit
+from grpo_pipeline.labelling.audit_report import render_audit
+from grpo_pipeline.labelling.evidence import Truncated
+from grpo_pipeline.labelling.rules import AfterFirstError, Rule, RuleName, relabel
+from grpo_pipeline.problems.oracle import judge_steps
+from grpo_pipeline.problems.synthetic import SOURCE
+from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+
+RELABEL_STAGE = "relabel"
+_RELABEL_VERSION = 1
+_AUDITED = ("problems", "rollouts", "checked", "steps", "completions", "step_labels")
+
+
+def relabel_command(
+    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
+    rule: Annotated[str, typer.Option(help="hard, threshold, interval, first_error, progress or consensus.")] = "hard",
+    threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,
+    after: Annotated[str, typer.Option(help="first_error, later steps: unlabelled, zero or keep.")] = "unlabelled",
+    truncated: Annotated[str, typer.Option(help="Cut-off completions: not_correct or exclude.")] = "not_correct",
+    judge: Annotated[str | None, typer.Option(help="consensus: an artifact with a second opinion's labels.")] = None,
+) -> None:
+    """Derive other step labels from stored counts, as a new artifact beside the old one."""
+    ref = open_artifact(artifact)
+    second = None if judge is None else open_artifact(judge)
+    new = relabel_artifact(ref, parse_rule(rule, threshold, after, truncated), second)
+    labels = new.read("step_labels")
+    sys.stdout.write(f"{new}\n{labels.height} steps, {labels['hard'].count()} labelled\n")
+
+
+def audit_command(
+    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+) -> None:
+    """Look a labelled set over: distribution, undecided, false zeros, duplicates, overlap, oracle."""
+    report = audit(labelled_set(open_artifact(artifact)))
+    if json_file is not None:
+        try:
+            json_file.write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{json_file}: cannot be written: {error.strerror}") from None
+    Console().print(render_audit(report))
+
+
+def parse_rule(rule: str, threshold: float | None, after: str, truncated: str) -> Rule:
+    """A rule from the command line's words.
+
+    Raises:
+        UserError: A word that is not among those allowed.
+    """
+    _one_of("--rule", rule, RuleName.__args__)  # type: ignore[attr-defined]
+    _one_of("--after", after, AfterFirstError.__args__)  # type: ignore[attr-defined]
+    _one_of("--truncated", truncated, Truncated.__args__)  # type: ignore[attr-defined]
+    return Rule(rule, threshold, after, truncated)  # type: ignore[arg-type]
+
+
+def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise UserError(f"{option} {value}: use one of {', '.join(allowed)}")
+
+
+def open_artifact(folder: str) -> ArtifactRef:
+    """The artifact in a folder ``RUN/artifacts/NAME``.
+
+    Raises:
+        UserError: There is no finished artifact.
+    """
+    parts = folder.rstrip("/").rsplit("/", 2)
+    if len(parts) == 3 and parts[1] == "artifacts":
+        for ref in Store(parts[0]).artifacts():
+            if ref.path == f"artifacts/{parts[2]}":
+                return ref
+    raise UserError(
+        f"{folder}: there is no finished artifact here; give a folder such as runs/NAME/artifacts/step_labels-r0-..."
+    )
+
+
+def relabel_artifact(ref: ArtifactRef, rule: Rule, judge: ArtifactRef | None = None) -> ArtifactRef:
+    """The artifact with labels by another rule, in the store of the old one."""
+    spec = StageSpec(
+        stage=RELABEL_STAGE,
+        version=_RELABEL_VERSION,
+        round=ref.round,
+        config=asdict(rule),
+        parents=(ref,) if judge is None else (ref, judge),
+        seed=0,
+    )
+
+    def make(_: int) -> ShardResult:
+        second = None if judge is None else judge.read("step_labels")
+        labels = relabel(ref.read("step_labels"), rule, second)
+        return ShardResult({"step_labels": labels}, counts={"steps_unlabelled": labels["hard"].null_count()})
+
+    return Store(ref.root).build(spec, 1, make)
+
+
+def labelled_set(ref: ArtifactRef) -> LabelledSet:
+    """The tables of a label artifact and of what it was made from; the oracle's truth for generated problems.
+
+    Raises:
+        UserError: A table that neither the artifact nor its ancestors in this store have.
+    """
+    frames: dict[str, pl.DataFrame] = {}
+    by_path = {found.path: found for found in Store(ref.root).artifacts()}
+    waiting = [ref]
+    while waiting:
+        current = waiting.pop(0)
+        for table in current.tables:
+            if table in _AUDITED and table not in frames:
+                frames[table] = current.read(table)
+        paths = [parent.path for parent in current.manifest().parents if parent.store is None]
+        waiting += [by_path[path] for path in paths if path in by_path]
+    missing = [table for table in _AUDITED if table not in frames]
+    if missing:
+        raise UserError(f"{ref}: table {', '.join(missing)} is neither in it nor in what it was made from")
+    return LabelledSet(**frames, truth=oracle_truth(frames["problems"], frames["steps"]))
+
+
+def oracle_truth(problems: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame | None:
+    """``rollout_id, step_index, good`` of all steps of generated problems; None where there are none.
+
+    Args:
+        problems: The ``problems`` table.
+        steps: The ``steps`` table.
+    """
+    meta = dict(problems.filter(pl.col("source") == SOURCE).select("problem_id", "meta").iter_rows())
+    known = steps.filter(pl.col("problem_id").is_in(list(meta))).sort("rollout_id", "step_index")
+    if known.is_empty():
+        return None
+    good = [
+        verdict
+        for _, group in known.group_by("rollout_id", maintain_order=True)
+        for verdict in judge_steps(meta[group["problem_id"][0]], group["text"].to_list())
+    ]
+    return known.select("rollout_id", "step_index").with_columns(good=pl.Series(good, dtype=pl.Boolean))

@@ -1,0 +1,241 @@
+"""The ledger: every completion ever sampled, on disk, found by completer, prefix, sampling and index.
+
+Sampling completions is the dominant cost of a PRM data set, so none is ever sampled twice: a label run asks
+the ledger first and samples what is missing. A restart, a larger N, another schedule or rule, or a later
+round with the same completer costs only the missing samples.
+
+It is a folder with one SQLite file in write-ahead mode. A finished request is one transaction: it is there
+after SIGKILL, and a tail that was torn while being written is left out when the file is next opened. Rows and
+index are on disk, so memory does not grow with their number, and several processes of one machine may share the file.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from grpo_pipeline.engines.protocol import SamplingParams
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.seeds import derive_id
+from grpo_pipeline.tables import empty
+
+FILE = "completions.sqlite"
+_FORMAT = 1
+_BUSY_SECONDS = 60.0
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS completions (
+    prefix_key TEXT NOT NULL,        -- completer, prefix and sampling parameters
+    completion_index INTEGER NOT NULL,
+    completion_id TEXT NOT NULL,
+    rollout_id TEXT NOT NULL,
+    problem_id TEXT NOT NULL,
+    step_index INTEGER NOT NULL,
+    prefix_hash TEXT NOT NULL,
+    completer_id TEXT NOT NULL,
+    n_tokens INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    finish_reason TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    answer TEXT,
+    verdict TEXT,                    -- null until it was checked
+    gold_answer TEXT,                -- what it was checked against
+    checker_version TEXT,
+    PRIMARY KEY (prefix_key, completion_index)
+) WITHOUT ROWID
+"""
+
+_COLUMNS = (
+    "prefix_key, completion_index, completion_id, rollout_id, problem_id, step_index, prefix_hash, completer_id, "
+    "n_tokens, text, finish_reason, seed, answer, verdict, gold_answer, checker_version"
+)
+_PLACES = ", ".join("?" * (_COLUMNS.count(",") + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixKey:
+    """What decides a draw, but for its index.
+
+    Attributes:
+        completer_id: Content id of the completer.
+        prefix_hash: Hash of the prefix's token ids.
+        sampling_hash: Hash of the sampling parameters.
+    """
+
+    completer_id: str
+    prefix_hash: str
+    sampling_hash: str
+
+    @property
+    def text(self) -> str:
+        """The key as one string."""
+        return f"{self.completer_id}/{self.prefix_hash}/{self.sampling_hash}"
+
+    def completion_id(self, index: int) -> str:
+        """Id of the completion with that index."""
+        return derive_id(self.completer_id, self.prefix_hash, self.sampling_hash, index)
+
+
+@dataclass(slots=True)
+class Draw:
+    """One completion, as the ledger holds it.
+
+    Attributes:
+        index: 0-based index among the prefix's completions.
+        rollout_id, problem_id, step_index: For what it was first sampled.
+        n_tokens: Sampled tokens.
+        text: What it adds to the solution's text so far.
+        finish_reason: stop or length.
+        seed: Its seed.
+        answer, verdict: What the checker said; verdict is None until it was asked.
+        gold_answer, checker_version: What was checked against, and by which rules.
+    """
+
+    index: int
+    rollout_id: str
+    problem_id: str
+    step_index: int
+    n_tokens: int
+    text: str
+    finish_reason: str
+    seed: int
+    answer: str | None = None
+    verdict: str | None = None
+    gold_answer: str | None = None
+    checker_version: str | None = None
+
+
+def sampling_hash(sampling: SamplingParams) -> str:
+    """Hash of everything in the sampling parameters that decides a draw."""
+    temperature, top_p = repr(float(sampling.temperature)), repr(float(sampling.top_p))
+    return derive_id(temperature, top_p, sampling.max_tokens, *sampling.stop)
+
+
+class Ledger:
+    """Completions on disk; safe to use from several threads.
+
+    Args:
+        folder: Where it lies, made where it does not exist; None keeps it in memory, for one run.
+
+    Raises:
+        UserError: The folder holds something else, or a ledger of another format.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        path = None if folder is None else folder / FILE
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"{folder}: cannot hold the ledger ({error.strerror}); name another folder") from None
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(
+            path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            # The system keeps what a killed process has written; only a power cut can lose the last rows.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute(_CREATE)
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if found == 0:
+                self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise UserError(f"{path}: cannot be used as a ledger ({error}); move it away or name another") from None
+        if found not in (0, _FORMAT):
+            self._connection.close()
+            raise UserError(f"{path}: a ledger of format {found}, this version reads {_FORMAT}; use another file")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    def __len__(self) -> int:
+        with self._lock:
+            return int(self._connection.execute("SELECT count(*) FROM completions").fetchone()[0])
+
+    def find(self, key: PrefixKey, first: int, end: int) -> list[Draw]:
+        """The draws of a prefix with first <= index < end that were sampled, by index; there may be gaps."""
+        query = (
+            "SELECT completion_index, rollout_id, problem_id, step_index, n_tokens, text, finish_reason, seed, answer,"
+            " verdict, gold_answer, checker_version FROM completions"
+            " WHERE prefix_key = ? AND completion_index >= ? AND completion_index < ? ORDER BY completion_index"
+        )
+        with self._lock:
+            rows = self._connection.execute(query, (key.text, first, end)).fetchall()
+        return [Draw(*row) for row in rows]
+
+    def add(self, key: PrefixKey, draws: Sequence[Draw]) -> None:
+        """Write a finished request's draws, all or none; draws that are there already stay as they are."""
+        rows = [
+            (
+                key.text,
+                draw.index,
+                key.completion_id(draw.index),
+                draw.rollout_id,
+                draw.problem_id,
+                draw.step_index,
+                key.prefix_hash,
+                key.completer_id,
+                draw.n_tokens,
+                draw.text,
+                draw.finish_reason,
+                draw.seed,
+                draw.answer,
+                draw.verdict,
+                draw.gold_answer,
+                draw.checker_version,
+            )
+            for draw in draws
+        ]
+        self._write(f"INSERT OR IGNORE INTO completions ({_COLUMNS}) VALUES ({_PLACES})", rows)
+
+    def set_verdicts(self, checked: Iterable[tuple[PrefixKey, Draw]]) -> None:
+        """Write what the checker said of draws that are in the ledger."""
+        rows = [
+            (draw.answer, draw.verdict, draw.gold_answer, draw.checker_version, key.text, draw.index)
+            for key, draw in checked
+        ]
+        self._write(
+            "UPDATE completions SET answer = ?, verdict = ?, gold_answer = ?, checker_version = ?"
+            " WHERE prefix_key = ? AND completion_index = ?",
+            rows,
+        )
+
+    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(statement, rows)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def frames(self, rows: int = 50_000) -> Iterator[pl.DataFrame]:
+        """All checked completions as frames of the ``completions`` table, at most ``rows`` at a time."""
+        schema = empty("completions").schema
+        query = f"SELECT {', '.join(schema)}, prefix_key FROM completions"
+        query += " WHERE verdict IS NOT NULL AND (prefix_key, completion_index) > (?, ?)"
+        query += " ORDER BY prefix_key, completion_index LIMIT ?"
+        last: tuple[str, int] = ("", -1)
+        while True:
+            with self._lock:
+                found = self._connection.execute(query, (*last, rows)).fetchall()
+            if not found:
+                return
+            frame = pl.DataFrame([row[:-1] for row in found], schema=schema, orient="row")
+            last = (found[-1][-1], frame["completion_index"][-1])
+            yield frame

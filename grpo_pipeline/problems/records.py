@@ -1,0 +1,112 @@
+"""Raw records of a problem source: a local file, a local folder or a Hugging Face data set."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from grpo_pipeline.errors import UserError
+
+SUFFIXES = (".parquet", ".jsonl", ".json")
+
+
+@dataclass(frozen=True)
+class RawRecord:
+    """One record as its source has it, and where it stands (file and line or row)."""
+
+    where: str
+    values: Mapping[str, Any]
+
+
+def read_records(source: str, hub_split: str = "train") -> list[RawRecord]:
+    """Every record of a source.
+
+    Args:
+        source: A .parquet, .jsonl or .json file (a list of objects), a folder that `datasets` can load, or
+            the id of a Hugging Face data set, with ":configuration" where it has several
+            ("openai/gsm8k:main").
+        hub_split: The split of a data set.
+
+    Raises:
+        UserError: Missing or empty source, broken line, wrong form; names file and line.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        records = _read_data_set(str(path), None, hub_split)
+    elif path.suffix.lower() in SUFFIXES:
+        if not path.is_file():
+            raise UserError(f"{source}: no such problem file")
+        records = _read_file(path)
+    elif path.exists() or source.startswith((".", "/", "~")):
+        what = "is none of these" if path.exists() else "does not exist"
+        raise UserError(f"{source}: {what}; problems are read from {', '.join(SUFFIXES)} files or a data set folder")
+    else:
+        name, _, configuration = source.partition(":")
+        records = _read_data_set(name, configuration or None, hub_split)
+    if not records:
+        raise UserError(f"{source}: there are no records in it")
+    return records
+
+
+def _read_file(path: Path) -> list[RawRecord]:
+    try:
+        if path.suffix.lower() == ".parquet":
+            rows = pl.read_parquet(path, glob=False).iter_rows(named=True)
+            return [RawRecord(f"{path}, row {i}", row) for i, row in enumerate(rows)]
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except pl.exceptions.PolarsError as error:
+        raise UserError(f"{path}: not a Parquet file: {error}") from None
+    if not text.strip():
+        raise UserError(f"{path}: the file is empty")
+    return list(_parse_lines(text, path) if path.suffix.lower() == ".jsonl" else _parse_list(text, path))
+
+
+def _parse_lines(text: str, path: Path) -> Iterator[RawRecord]:
+    # Only line feeds end a line: JSON strings may hold U+2028 and its like.
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{where}: broken JSON: {error}") from None
+        yield _record(value, where)
+
+
+def _parse_list(text: str, path: Path) -> Iterator[RawRecord]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}, line {error.lineno}: broken JSON: {error}; a file with one object a line is named .jsonl"
+        ) from None
+    if not isinstance(values, list):
+        raise UserError(f"{path}: expected a list of objects, found a JSON {type(values).__name__}")
+    for number, value in enumerate(values):
+        yield _record(value, f"{path}, record {number}")
+
+
+def _record(value: Any, where: str) -> RawRecord:
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: expected a JSON object, found {type(value).__name__}")
+    return RawRecord(where, value)
+
+
+def _read_data_set(name: str, configuration: str | None, split: str) -> list[RawRecord]:
+    import datasets
+
+    try:
+        loaded = datasets.load_dataset(name, configuration, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        # Missing id, no network, unknown configuration or split: the first line says which.
+        reason = str(error).strip().split("\n")[0]
+        raise UserError(f"data set {name}, split {split}: cannot be loaded: {reason}") from error
+    return [RawRecord(f"{name}[{split}], row {i}", row) for i, row in enumerate(loaded)]

@@ -1,0 +1,135 @@
+"""Stage 2: solutions sampled from a policy, checked and split into steps."""
+
+from typing import Literal, Self
+
+import polars as pl
+
+from grpo_pipeline.config import RunConfig, SamplingConfig
+from grpo_pipeline.engines.protocol import Engine
+from grpo_pipeline.seeds import derive_seed
+from grpo_pipeline.stages.run import ModelRef, Run, problem_shards
+from grpo_pipeline.store import ArtifactRef, ShardResult
+
+VERSION = 1
+
+Purpose = Literal["label", "evaluate", "greedy"]
+"""What rollouts are for: to be labelled, to measure the policy, or its greedy answers."""
+
+
+def sample_rollouts(
+    config: RunConfig,
+    purpose: Purpose,
+    round: int,
+    problems: ArtifactRef,
+    policy: ModelRef,
+) -> ArtifactRef:
+    """Sample, check and split solutions; tables `rollouts`, `checked` and `steps`.
+
+    Solutions to be labelled come from training problems (a seeded choice of `labelling.problems` in each
+    round); all others from the held-out ones.
+    """
+    from grpo_pipeline.labelling.steps import split_rollouts
+    from grpo_pipeline.prompts import PromptBuilder
+    from grpo_pipeline.rollouts import check_rollouts
+    from grpo_pipeline.rollouts import sample_rollouts as sample
+
+    run = Run(config)
+    sampling, group_size = _plan(config, purpose)
+    spec = run.spec(
+        f"{purpose}_rollouts",
+        VERSION,
+        round,
+        (problems, policy),
+        sampling=sampling,
+        prompt=config.prompt,
+        engine=config.engine.kind,
+        splitter=config.labelling.splitter,
+        group_size=group_size,
+        problems=config.labelling.problems if purpose == "label" else None,
+    )
+    if found := run.store.find(spec):
+        return found
+    frame = problems.read("problems")
+    examples = few_shot_examples(frame, config)
+    chosen = _choose(frame, config, purpose, run.seed("choose", purpose, round))
+    shards = problem_shards(chosen["problem_id"].to_list(), config.store.problems_per_shard)
+
+    with LazyEngine(config, policy) as engine_of:
+
+        def make(shard: int) -> ShardResult:
+            engine = engine_of()
+            part = chosen.filter(pl.col("problem_id").is_in(shards[shard]))
+            prompts = PromptBuilder(engine.tokenizer, config.prompt, examples.iter_rows(named=True))
+            sampled = sample(
+                part,
+                engine,
+                prompts,
+                sampling,
+                group_size=group_size,
+                stage=f"{purpose}_rollouts",
+                round=round,
+                seed=config.seed,
+            )
+            checked = check_rollouts(sampled.frame, part)
+            steps = split_rollouts(sampled.frame, engine.tokenizer, config.labelling.splitter)
+            tokens = int(sampled.frame["token_ids"].list.len().sum())
+            return ShardResult(
+                frames={"rollouts": sampled.frame, "checked": checked, "steps": steps},
+                counts=sampled.counts,
+                tokens=tokens,
+            )
+
+        return run.store.build(spec, len(shards), make)
+
+
+def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame:
+    """The worked examples put before every question: training problems with a solution, chosen by the run's seed."""
+    # One more than is shown: a question is never shown its own solution.
+    wanted = config.prompt.examples + 1 if config.prompt.examples else 0
+    worked = problems.filter((pl.col("split") == "train") & pl.col("gold_solution").is_not_null())
+    ranked = sorted(worked["problem_id"].to_list(), key=lambda key: derive_seed(config.seed, "few-shot", key))
+    return worked.filter(pl.col("problem_id").is_in(ranked[:wanted])).sort("problem_id")
+
+
+class LazyEngine:
+    """An engine that is opened when first asked for: a stage with nothing left to sample loads no model."""
+
+    def __init__(self, config: RunConfig, policy: ModelRef) -> None:
+        self.config = config
+        self.policy = policy
+        self.engine: Engine | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __call__(self) -> Engine:
+        """The engine, opened now if it was not."""
+        if self.engine is None:
+            from grpo_pipeline.engines.opening import open_engine
+
+            self.engine = open_engine(
+                self.policy.folder, self.config.model, self.config.engine, model_id=self.policy.model_id
+            )
+        return self.engine
+
+    def __exit__(self, *_: object) -> None:
+        if self.engine is not None:
+            self.engine.close()
+
+
+def _plan(config: RunConfig, purpose: Purpose) -> tuple[SamplingConfig, int]:
+    if purpose == "label":
+        return config.sampling, config.labelling.rollouts
+    if purpose == "greedy":
+        return config.sampling.model_copy(update={"temperature": 0.0, "top_p": 1.0}), 1
+    temperature = config.evaluation.temperature
+    return config.sampling.model_copy(update={"temperature": temperature, "top_p": 1.0}), config.evaluation.samples
+
+
+def _choose(problems: pl.DataFrame, config: RunConfig, purpose: Purpose, seed: int) -> pl.DataFrame:
+    split = "train" if purpose == "label" else "eval"
+    available = problems.filter(pl.col("split") == split)
+    if purpose != "label":
+        return available
+    ranked = sorted(available["problem_id"].to_list(), key=lambda key: derive_seed(seed, key))
+    return available.filter(pl.col("problem_id").is_in(ranked[: config.labelling.problems]))

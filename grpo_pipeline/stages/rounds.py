@@ -1,0 +1,89 @@
+"""What a round made, its record in the store, and the run's summary."""
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.stages.run import ModelRef, Run
+from grpo_pipeline.store import ArtifactRef, ShardResult
+
+VERSION = 1
+
+
+class Labelled(BaseModel):
+    """Artifacts of labelling: solutions, their labels, this round's rows, and the set with replay."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rollouts: ArtifactRef
+    labels: ArtifactRef
+    rows: ArtifactRef
+    dataset: ArtifactRef
+
+
+class Measured(BaseModel):
+    """Artifacts of evaluation; the last two are None where there is no reward model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rollouts: ArtifactRef
+    greedy: ArtifactRef
+    policy: ArtifactRef
+    scores: ArtifactRef | None = None
+    prm: ArtifactRef | None = None
+
+
+class Round(BaseModel):
+    """A finished round: its policy, the reward model refreshed after it, and what was measured."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    problems: ArtifactRef
+    policy: ModelRef
+    labelled: Labelled
+    reward_model: ModelRef
+    measured: Measured
+
+    def artifacts(self) -> list[ArtifactRef]:
+        """Every artifact of the round, in the order they were made."""
+        made = [
+            self.problems,
+            self.policy.artifact,
+            self.labelled.rollouts,
+            self.labelled.labels,
+            self.labelled.rows,
+            self.labelled.dataset,
+            self.reward_model.artifact,
+            self.measured.rollouts,
+            self.measured.greedy,
+            self.measured.scores,
+            self.measured.policy,
+            self.measured.prm,
+        ]
+        return [artifact for artifact in made if artifact is not None]
+
+
+def finish_round(config: RunConfig, made: Round) -> ArtifactRef:
+    """Record a round as finished: an artifact with all its figures, whose parents are all it made.
+
+    A schedule finds the newest finished round by these records, not by Prefect's database.
+    """
+    run = Run(config)
+    spec = run.spec("round", VERSION, made.number, tuple(made.artifacts()))
+
+    def make(_: int) -> ShardResult:
+        figures = [part.read("evaluations") for part in (made.measured.policy, made.measured.prm) if part]
+        return ShardResult(
+            frames={"evaluations": pl.concat(figures)},
+            receipt={"round": made.model_dump(mode="json")},
+        )
+
+    return run.store.build(spec, 1, make)
+
+
+def needs_reward_model(config: RunConfig) -> bool:
+    """Whether the configured method reads a reward model's scores."""
+    policy = config.policy
+    process = policy.method == "grpo" and policy.grpo.supervision == "process"
+    return process or policy.method == "ppo" or policy.reward.model_weight > 0

@@ -1,0 +1,88 @@
+"""What a stage needs to know of its run, and what it says of the models it makes."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.seeds import derive_seed
+from grpo_pipeline.store import ArtifactRef, StageSpec, Store
+
+
+class ModelRef(BaseModel):
+    """A model that a stage uses: one that a stage made, or one that the user brought.
+
+    Attributes:
+        folder: The model's folder.
+        model_id: Content id of its files.
+        artifact: The artifact that holds it; None for a model from outside the store.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    folder: Path
+    model_id: str
+    artifact: ArtifactRef | None = None
+
+
+class Run:
+    """A run's store and seed; made anew from the configuration in whatever process a stage runs."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.store = Store(run_root(config), rows_per_group=config.store.rows_per_group)
+
+    def seed(self, *address: str | int) -> int:
+        """A seed for a stage of this run (see `seeds.derive_seed`)."""
+        return derive_seed(self.config.seed, *address)
+
+    def scratch(self, name: str) -> Path:
+        """A local folder beside the artifacts, for what outlives a stage but is no artifact (the ledger)."""
+        return self.store.files.scratch() / name
+
+    def spec(
+        self,
+        stage: str,
+        version: int,
+        round: int,
+        parents: tuple[ArtifactRef | ModelRef | None, ...],
+        **settings: Any,
+    ) -> StageSpec:
+        """The identity of a stage's artifact: what it is made from and with, and nothing else.
+
+        Models from outside the store enter by their content id, everything else by its fingerprint. Pydantic
+        sections among the settings are dumped whole.
+        """
+        artifacts = []
+        for parent in parents:
+            if isinstance(parent, ModelRef):
+                if parent.artifact is None:
+                    settings[f"model_{len(settings)}"] = parent.model_id
+                else:
+                    artifacts.append(parent.artifact)
+            elif parent is not None:
+                artifacts.append(parent)
+        dumped = {
+            key: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+            for key, value in settings.items()
+        }
+        return StageSpec(
+            stage=stage,
+            version=version,
+            round=round,
+            config=dumped,
+            parents=tuple(artifacts),
+            seed=self.seed(stage, round),
+        )
+
+
+def run_root(config: RunConfig) -> str:
+    """Where the run's artifacts lie: the store root and the run's name."""
+    return f"{config.root.rstrip('/')}/{config.name}"
+
+
+def problem_shards(problem_ids: list[str], size: int) -> list[list[str]]:
+    """Problem ids in shards of `size`, sorted, so that a shard's content does not depend on row order."""
+    ordered = sorted(problem_ids)
+    return [ordered[start : start + size] for start in range(0, len(ordered), size)]

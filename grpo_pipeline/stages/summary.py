@@ -1,0 +1,80 @@
+"""The run's summary: what came out of each round, of each reward model, and what each stage cost."""
+
+import json
+from typing import Any
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.stages.rounds import Round
+from grpo_pipeline.stages.run import Run
+from grpo_pipeline.store import ArtifactRef
+
+PRM_FIGURES = ("step_accuracy", "auc", "hard_label_accuracy", "soft_label_brier")
+
+
+def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
+    """Write ``summary.json`` into the run's folder and return what it holds.
+
+    Keys: ``rounds`` (from the starting policy on: round, accuracy, accuracy_se, greedy, majK, passK, bonK with
+    K = evaluation.samples), ``prms`` (round, step_accuracy, auc, hard_label_accuracy, soft_label_brier,
+    replay_share, replay_rounds), ``stages`` (name, round, rows, tokens, seconds of the stage's own work, also
+    where an earlier run did it).
+    """
+    summary = summarise(config, rounds)
+    Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    return summary
+
+
+def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
+    """The summary as a dictionary (see `write_summary`)."""
+    k = config.evaluation.samples
+    return {
+        "run": config.name,
+        "rounds": [_policy_row(one, k) for one in rounds],
+        "prms": [_prm_row(one) for one in rounds],
+        "stages": _stage_rows(rounds),
+    }
+
+
+def _policy_row(one: Round, k: int) -> dict[str, Any]:
+    figures = _figures(one.measured.policy)
+    row: dict[str, Any] = {"round": one.number}
+    row["accuracy"], row["accuracy_se"], row["problems"] = figures["accuracy"]
+    for name in ("greedy", f"maj{k}", f"pass{k}", f"bon{k}"):
+        row[name] = figures[name][0] if name in figures else None
+    return row
+
+
+def _prm_row(one: Round) -> dict[str, Any]:
+    figures = _figures(one.measured.prm) if one.measured.prm else {}
+    receipt = one.labelled.dataset.manifest().receipt
+    row: dict[str, Any] = {"round": one.number}
+    row |= {name: figures[name][0] if name in figures else None for name in PRM_FIGURES}
+    row["replay_share"] = receipt["replay_share"]
+    row["replay_rounds"] = receipt["replay_rows"]
+    return row
+
+
+def _figures(artifact: ArtifactRef) -> dict[str, tuple[float | None, float | None, int]]:
+    frame = artifact.read("evaluations")
+    return {row["metric"]: (row["value"], row["standard_error"], row["n"]) for row in frame.iter_rows(named=True)}
+
+
+def _stage_rows(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
+    rows = []
+    seen = set()
+    for one in rounds:
+        for artifact in one.artifacts():
+            if artifact.fingerprint in seen:
+                continue
+            seen.add(artifact.fingerprint)
+            manifest = artifact.manifest()
+            rows.append(
+                {
+                    "name": artifact.stage,
+                    "round": artifact.round,
+                    "rows": sum(table.rows for table in manifest.tables.values()),
+                    "tokens": manifest.tokens,
+                    "seconds": round(manifest.timings.seconds, 2),
+                }
+            )
+    return rows

@@ -1,0 +1,282 @@
+"""The files under a store's root, on a local disk or behind an fsspec URL (`s3://`, `gs://`, `memory://`).
+
+Both kinds offer the same few operations on paths relative to the root. A local write is atomic and durable:
+a temporary file, fsync, rename; the folders' own entries are synced when a folder is published (`rename`).
+A remote write is one object, which such stores put whole or not at all.
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol
+
+from grpo_pipeline.errors import UserError
+
+_CHUNK = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+class Files(Protocol):
+    """The files under one root; every path is relative to it, with forward slashes."""
+
+    root: str
+    is_local: bool
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder; "" is the root itself."""
+        ...
+
+    def children(self, path: str) -> list[str]:
+        """Names in a folder, sorted; none where there is no such folder."""
+        ...
+
+    def walk(self, path: str) -> list[str]:
+        """Every file in or under a folder, sorted, as paths relative to the root."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Bytes of a file."""
+        ...
+
+    def open(self, path: str) -> IO[bytes]:
+        """Open a file for reading."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file whole or not at all, making folders as needed."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing happens where there is none."""
+        ...
+
+    def scratch(self) -> Path:
+        """A local folder for locks, and for what needs a real file although the root is remote."""
+        ...
+
+
+def open_files(root: str | Path) -> "LocalFiles | RemoteFiles":
+    """The files under a folder or an fsspec URL; nothing is created yet."""
+    text = str(root)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    return RemoteFiles(text) if "://" in text else LocalFiles(text)
+
+
+def read_bytes(files: Files, path: str) -> bytes:
+    """All of a file."""
+    with files.open(path) as file:
+        return file.read()
+
+
+def digest(files: Files, path: str) -> str:
+    """The sha256 of a file, in hex."""
+    with files.open(path) as file:
+        sha = hashlib.sha256()
+        while chunk := file.read(_CHUNK):
+            sha.update(chunk)
+    return sha.hexdigest()
+
+
+@contextmanager
+def explain(what: str) -> Iterator[None]:
+    """Turn an OSError that a person can act on into a UserError; `what` says what was being done, and where."""
+    try:
+        yield
+    except OSError as error:
+        kept = "finished shards are kept; run the same command again and it goes on from there"
+        if error.errno in _FULL:
+            raise UserError(f"disk full while {what} ({error.strerror}); free some space: {kept}") from error
+        if error.errno in _READ_ONLY:
+            raise UserError(
+                f"not allowed while {what} ({error.strerror}); make the store writable or choose another root: {kept}"
+            ) from error
+        if isinstance(error, FileNotFoundError | NotADirectoryError | FileExistsError):
+            raise UserError(
+                f"missing while {what}: {error.filename or error} is gone or not a folder; "
+                "if it was moved, point to its new place, else run the stage again to rebuild it"
+            ) from error
+        raise
+
+
+class LocalFiles:
+    """A folder on a disk of this machine."""
+
+    is_local = True
+
+    def __init__(self, root: str) -> None:
+        self.root = str(Path(root).expanduser().absolute())
+
+    def local(self, path: str) -> Path:
+        """The path on disk."""
+        return Path(self.root, path)
+
+    def exists(self, path: str) -> bool:  # noqa: D102
+        return self.local(path).exists()
+
+    def children(self, path: str) -> list[str]:  # noqa: D102
+        try:
+            return sorted(os.listdir(self.local(path)))  # noqa: PTH208  (names are wanted, and are cheaper)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def walk(self, path: str) -> list[str]:  # noqa: D102
+        return sorted(
+            PurePosixPath(os.path.relpath(Path(folder, name), self.root)).as_posix()
+            for folder, _, names in os.walk(self.local(path))
+            for name in names
+        )
+
+    def size(self, path: str) -> int:  # noqa: D102
+        with explain(f"reading {self.local(path)}"):
+            return self.local(path).stat().st_size
+
+    def open(self, path: str) -> IO[bytes]:  # noqa: D102
+        with explain(f"reading {self.local(path)}"):
+            return self.local(path).open("rb")
+
+    def write(self, path: str, data: bytes) -> None:  # noqa: D102
+        target = self.local(path)
+        with explain(f"writing {target}"):
+            make_folder(target.parent)
+            # In the target's own folder, so that the rename stays on one file system.
+            handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=target.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(temporary).replace(target)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    Path(temporary).unlink()
+                raise
+
+    def remove(self, path: str) -> None:  # noqa: D102
+        target = self.local(path)
+        with explain(f"removing {target}"):
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            elif target.exists() or target.is_symlink():
+                target.unlink()
+            else:
+                return
+            sync_folder(target.parent)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a folder to a place where there is none yet, durably."""
+        old, new = self.local(source), self.local(target)
+        with explain(f"moving {old} to {new}"):
+            make_folder(new.parent)
+            for folder, _, names in os.walk(old):
+                for name in names:
+                    sync_file(Path(folder, name))
+                sync_folder(Path(folder))
+            old.rename(new)
+            sync_folder(new.parent)
+            sync_folder(old.parent)
+
+    def scratch(self) -> Path:  # noqa: D102
+        return Path(self.root)
+
+
+class RemoteFiles:
+    """A folder behind an fsspec URL."""
+
+    is_local = False
+
+    def __init__(self, root: str) -> None:
+        import fsspec
+
+        self.root = root.rstrip("/")
+        try:
+            self.filesystem, self._base = fsspec.core.url_to_fs(self.root)
+        except (ValueError, ImportError) as error:
+            raise UserError(f"store root {root}: {error}") from error
+        # Object stores are written by other processes too, so listings must not come from a cache.
+        self.filesystem.use_listings_cache = False
+
+    def remote(self, path: str) -> str:
+        """The path as fsspec takes it."""
+        return f"{self._base}/{path}" if path else self._base
+
+    def exists(self, path: str) -> bool:  # noqa: D102
+        self.filesystem.invalidate_cache()
+        return bool(self.filesystem.exists(self.remote(path)))
+
+    def children(self, path: str) -> list[str]:  # noqa: D102
+        self.filesystem.invalidate_cache()
+        try:
+            listed = self.filesystem.ls(self.remote(path), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in listed)
+
+    def walk(self, path: str) -> list[str]:  # noqa: D102
+        self.filesystem.invalidate_cache()
+        prefix = self._base.strip("/") + "/"
+        return sorted(name.strip("/").removeprefix(prefix) for name in self.filesystem.find(self.remote(path)))
+
+    def size(self, path: str) -> int:  # noqa: D102
+        self.filesystem.invalidate_cache()
+        with explain(f"reading {self.root}/{path}"):
+            return int(self.filesystem.size(self.remote(path)))
+
+    def open(self, path: str) -> Any:  # noqa: D102
+        with explain(f"reading {self.root}/{path}"):
+            return self.filesystem.open(self.remote(path), "rb")
+
+    def write(self, path: str, data: bytes) -> None:  # noqa: D102
+        with explain(f"writing {self.root}/{path}"):
+            self.filesystem.makedirs(self.remote(path).rsplit("/", 1)[0], exist_ok=True)
+            self.filesystem.pipe_file(self.remote(path), data)
+
+    def upload(self, source: Path, path: str) -> None:
+        """Copy a local file here."""
+        with explain(f"writing {self.root}/{path}"):
+            self.filesystem.makedirs(self.remote(path).rsplit("/", 1)[0], exist_ok=True)
+            self.filesystem.put_file(str(source), self.remote(path))
+
+    def download(self, path: str, target: Path) -> None:
+        """Copy a file of this root to a local place."""
+        with explain(f"reading {self.root}/{path}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.filesystem.get_file(self.remote(path), str(target))
+
+    def remove(self, path: str) -> None:  # noqa: D102
+        with explain(f"removing {self.root}/{path}"), suppress(FileNotFoundError):
+            self.filesystem.rm(self.remote(path), recursive=True)
+
+    def scratch(self) -> Path:  # noqa: D102
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return cache / "grpo-pipeline" / hashlib.sha256(self.root.encode()).hexdigest()[:16]
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's entries are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,96 @@
+"""The policy under training: model, adapters, reference, and log-probabilities of responses."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from grpo_pipeline.config import ModelConfig, TrainingConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.loading import load_policy, load_tokenizer, save_model
+from grpo_pipeline.training.adapters import add_adapters, merge_adapters, without_adapters
+from grpo_pipeline.training.layouts import MicroBatch
+from grpo_pipeline.training.logprobs import output_head, token_logprobs
+from grpo_pipeline.training.loop import read_all
+from grpo_pipeline.training.optimizer import trainable_parameters
+from grpo_pipeline.training.runner import Runner, disable_dropout
+from grpo_pipeline.training.token_rows import TokenRows
+
+
+class Actor:
+    """A policy and, where it is asked for, its reference: the same folder's weights, kept as they were.
+
+    Attributes:
+        model: The causal language model; the rollout engine shares it.
+        tokenizer: Its tokenizer.
+        source_id: Content id of the folder, which is also the reference's.
+        parameters: Name -> trainable parameter.
+
+    Raises:
+        UserError: If the folder or a setting does not fit.
+    """
+
+    def __init__(self, folder: Path, place: ModelConfig, training: TrainingConfig) -> None:
+        self._folder, self._place, self._training = folder, place, training
+        self.model = self._load()
+        self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder, trust_remote_code=place.trust_remote_code)
+        self.source_id = content_id(folder)
+        self._head = output_head(self.model)
+        self._wrapper: Any = add_adapters(self.model, training.lora) if training.lora else None
+        self.parameters = trainable_parameters(self.model)
+        self._reference: Any = None
+
+    def runner(self, further: Sequence[Any] = ()) -> Runner:
+        """Runs the policy, and further models on the same rows."""
+        return Runner([self.model, *further], self._pad_id, self._training)
+
+    def logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """(N,) log-probabilities of the targets, with gradient, and (N,) entropy."""
+        return token_logprobs(hidden, self._head, targets, temperature)
+
+    def read_logprobs(self, runner: Runner, data: TokenRows, temperature: float) -> Tensor:
+        """(N,) log-probabilities under the present weights, without gradient."""
+        return _read(runner, self._head, data, temperature)
+
+    def reference_logprobs(self, runner: Runner, data: TokenRows, temperature: float) -> Tensor:
+        """(N,) log-probabilities under the reference. It is loaded at the first call, or never."""
+        if self._wrapper is not None:
+            with without_adapters(self._wrapper):
+                return _read(runner, self._head, data, temperature)
+        if self._reference is None:
+            self._reference = self._load().requires_grad_(requires_grad=False)
+        reference = Runner([self._reference], self._pad_id, self._training)
+        reference.budget = runner.budget
+        return _read(reference, output_head(self._reference), data, temperature)
+
+    def save(self, folder: Path, parents: Sequence[str], settings: dict[str, Any]) -> str:
+        """Write the policy, adapters merged; returns its content id. Training ends here."""
+        if self._wrapper is not None:
+            self.model = merge_adapters(self._wrapper)
+        return save_model(self.model, self.tokenizer, folder, kind="policy", parents=parents, settings=settings)
+
+    @property
+    def _pad_id(self) -> int:
+        return int(self.tokenizer.pad_token_id or 0)
+
+    def _load(self) -> Any:
+        if self._place.dtype == "float16":
+            raise UserError("model.dtype = 'float16' cannot be trained in; use float32, bfloat16 or auto")
+        # float32 weights unless told otherwise: updates of 1e-6 vanish in bfloat16; autocast gives its speed.
+        dtype = "float32" if self._place.dtype == "auto" else self._place.dtype
+        model = load_policy(
+            self._folder, dtype=dtype, device=self._place.device, trust_remote_code=self._place.trust_remote_code
+        )
+        disable_dropout(model)
+        return model
+
+
+def _read(runner: Runner, head: Any, data: TokenRows, temperature: float) -> Tensor:
+    def read(batch: MicroBatch) -> Tensor:
+        targets, _ = data.take(batch.rows)
+        return token_logprobs(runner.hidden(batch), head, targets, temperature)[0]
+
+    return read_all(runner, data.rows, read)

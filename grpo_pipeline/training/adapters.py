@@ -1,0 +1,51 @@
+"""LoRA: low-rank adapters in place of full weights, with the base model as the reference."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from grpo_pipeline.config import LoraConfig
+
+
+def add_adapters(model: Any, config: LoraConfig, trained: nn.Module | None = None) -> Any:
+    """Put adapters into a model's linear layers and freeze the rest.
+
+    Args:
+        model: A transformers model; its layers are replaced in place, and it stays usable as before.
+        config: Rank, scale and layers.
+        trained: A module (a reward head) that stays trainable as it is.
+
+    Returns:
+        The peft wrapper, which `without_adapters` and `merge_adapters` take.
+    """
+    import peft
+
+    targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    kept = [name for name, module in model.named_modules() if module is trained]
+    wrapper = peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=config.rank,
+            lora_alpha=config.alpha,
+            target_modules=targets,
+            exclude_modules=kept or None,
+            lora_dropout=0.0,
+        ),
+    )
+    if trained is not None:
+        trained.requires_grad_(True)
+    return wrapper
+
+
+@contextmanager
+def without_adapters(wrapper: Any) -> Iterator[None]:
+    """The base model inside the block: the reference policy, for the price of no second model."""
+    with wrapper.disable_adapter():
+        yield
+
+
+def merge_adapters(wrapper: Any) -> Any:
+    """Add the adapters into the weights; returns the plain model again, for saving."""
+    return wrapper.merge_and_unload()

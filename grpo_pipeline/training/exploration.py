@@ -1,0 +1,202 @@
+"""An exploration step: sample with the current policy, check, split, score, reward."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from grpo_pipeline.advantages import compute_advantages
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.engines.protocol import Engine
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.labelling.steps import split_rollouts
+from grpo_pipeline.methods.base import Method
+from grpo_pipeline.models.reward import RewardModel
+from grpo_pipeline.models.scoring import score_outcomes, score_solutions, score_steps
+from grpo_pipeline.prompts import PromptBuilder
+from grpo_pipeline.rewards import reward_rollouts
+from grpo_pipeline.rollouts import check_rollouts, sample_rollouts
+from grpo_pipeline.seeds import derive_seed
+
+STAGE = "train_policy"
+"""Part of the address of every seed and id that training draws."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Frames of one exploration step; rollouts group by group, `checked` and `advantages` in their order."""
+
+    rollouts: pl.DataFrame
+    checked: pl.DataFrame
+    steps: pl.DataFrame
+    step_scores: pl.DataFrame | None
+    solution_scores: pl.DataFrame | None
+    advantages: pl.DataFrame
+
+    def frames(self) -> dict[str, pl.DataFrame]:
+        """By table name."""
+        tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps}
+        if self.step_scores is not None:
+            tables["step_scores"] = self.step_scores
+        return tables | {"advantages": self.advantages}
+
+
+class Explorer:
+    """Gathers experience of a policy.
+
+    Args:
+        engine: Samples with the current weights.
+        prompts: Encodes questions.
+        problems: `problems` table, training problems only.
+        method: Decides which reward is asked for.
+        config: Sampling, rewards, splitter.
+        reward_model_dir: The reward model; None where nothing asks for its scores.
+        round: RL round.
+        seed: The run's seed.
+
+    Raises:
+        UserError: If the configured rewards need a reward model and there is none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: PromptBuilder,
+        problems: pl.DataFrame,
+        *,
+        method: Method,
+        config: RunConfig,
+        reward_model_dir: Path | None,
+        round: int,
+        seed: int,
+    ) -> None:
+        self._engine, self._prompts, self._method, self._config = engine, prompts, method, config
+        self._problems = problems
+        self._round, self._seed = round, seed
+        self._reward_model: RewardModel | None = None
+        if needs_reward_model(method, config):
+            if reward_model_dir is None:
+                raise UserError(
+                    "policy.grpo.supervision = 'process' and policy.reward.model_weight > 0 need a reward model; "
+                    "train one first (train_prm), or use supervision = 'outcome' with model_weight = 0"
+                )
+            place = config.model
+            self._reward_model = RewardModel.load(
+                reward_model_dir, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
+            )
+
+    @property
+    def reward_model_id(self) -> str | None:
+        """Content id of the reward model in use."""
+        return None if self._reward_model is None else self._reward_model.id
+
+    def explore(self, problem_ids: Sequence[str], step: int | None) -> Experience:
+        """Rollouts of the current policy with everything that an update needs.
+
+        Args:
+            problem_ids: Whose rollouts; no problem twice.
+            step: Exploration step, from 1; None for the samples that an offline method starts from.
+
+        Raises:
+            RuntimeError: If a rollout was not sampled by the engine's present version.
+        """
+        config, policy = self._config, self._config.policy
+        chosen = pl.DataFrame({"problem_id": problem_ids}).join(
+            self._problems, on="problem_id", how="left", maintain_order="left"
+        )
+        version = self._engine.model_id
+        rollouts = sample_rollouts(
+            chosen,
+            self._engine,
+            self._prompts,
+            config.sampling,
+            group_size=policy.rollouts_per_problem,
+            stage=STAGE,
+            round=self._round,
+            seed=self._seed,
+            step=step,
+        ).frame
+        _check_version(rollouts, version)
+        checked = check_rollouts(rollouts, chosen)
+        steps = split_rollouts(rollouts, self._engine.tokenizer, config.labelling.splitter)
+        step_scores, solution_scores = self._score(rollouts, steps)
+        if self._method.reward == "rewards":
+            rewards = reward_rollouts(
+                rollouts, checked, policy.reward, model_scores=solution_scores, max_tokens=config.sampling.max_tokens
+            )
+        else:
+            rewards = rule_rewards(checked)
+        if self._method.name == "grpo":
+            advantages = compute_advantages(rollouts, steps, rewards, step_scores, policy.grpo)
+        else:
+            advantages = plain_advantages(rollouts, rewards)
+        return Experience(rollouts, checked, steps, step_scores, solution_scores, advantages)
+
+    def _score(self, rollouts: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
+        model = self._reward_model
+        if model is None:
+            return None, None
+        budget = self._config.training.tokens_per_microbatch
+        if model.kind != "prm":
+            return None, score_outcomes(model, rollouts, tokens_per_batch=budget)
+        scores = score_steps(model, rollouts, steps, tokens_per_batch=budget)
+        return scores, score_solutions(scores, self._config.reward_model.aggregate)
+
+
+def needs_reward_model(method: Method, config: RunConfig) -> bool:
+    """Whether anything in the configuration asks for a reward model's scores."""
+    if method.reward != "rewards":
+        return False
+    process = method.name == "grpo" and config.policy.grpo.supervision == "process"
+    return process or config.policy.reward.model_weight > 0
+
+
+def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:
+    """The problems of a step: epochs of seeded shuffles, cut into steps; no problem twice in a step.
+
+    Args:
+        problem_ids: All training problems, in any order.
+        count: Problems in a step; all of them where there are fewer.
+        step: From 1.
+        seed: The run's seed.
+        round: RL round.
+    """
+    ordered = sorted(problem_ids)
+    count = min(count, len(ordered))
+    per_epoch = len(ordered) // count
+    epoch, index = divmod(step - 1, per_epoch)
+    shuffled = np.random.default_rng(derive_seed(seed, STAGE, round, "epoch", epoch)).permutation(len(ordered))
+    return [ordered[i] for i in shuffled[index * count : (index + 1) * count]]
+
+
+def rule_rewards(checked: pl.DataFrame) -> pl.DataFrame:
+    """The rule reward alone: 1 correct, 0 otherwise, null for an undecided (timed-out) check."""
+    decided = pl.when(pl.col("verdict") != "timeout").then((pl.col("verdict") == "correct").cast(pl.Float32))
+    return checked.select("rollout_id", "problem_id", reward_rule=decided, outcome_reward=decided)
+
+
+def plain_advantages(rollouts: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:
+    """`advantages` rows of methods without groups: the reward itself, 0 where it is undecided.
+
+    PPO's own advantages are per token and come from its critic; its row holds the reward that they start from.
+    """
+    return (
+        rollouts.select("rollout_id", "problem_id", "step")
+        .join(rewards.drop("problem_id"), on="rollout_id", how="left", maintain_order="left")
+        .with_columns(
+            step_rewards=pl.lit(None, pl.List(pl.Float32)),
+            step_advantages=pl.concat_list(pl.col("outcome_reward").fill_null(0.0)).cast(pl.List(pl.Float32)),
+        )
+        .select("rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$")
+    )
+
+
+def _check_version(rollouts: pl.DataFrame, version: str) -> None:
+    stale = rollouts.filter(pl.col("policy_id") != version)
+    if stale.height:
+        raise RuntimeError(
+            f"{stale.height} rollouts were sampled by {stale['policy_id'][0]}, but the policy is {version}: the engine "
+            "was not given the new weights"
+        )

@@ -1,0 +1,135 @@
+"""Log-probabilities of given tokens from hidden states, without the (tokens x vocabulary) matrix.
+
+`token_logprobs` works through the tokens in chunks, forward and backward; a chunk's logits exist one at a
+time. `plain_logprobs` is the same in three lines, for reading and for tests.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from grpo_pipeline.errors import UserError
+
+CHUNK_ELEMENTS = 1 << 22
+"""Logits that exist at once (16 MB in float32)."""
+
+
+def plain_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """What `token_logprobs` computes, with every logit at once."""
+    logprobs = torch.log_softmax(head(hidden).to(_accumulator(hidden)) / temperature, dim=-1)
+    entropy = -(logprobs.exp() * logprobs).sum(-1).detach()
+    return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
+
+
+def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target under softmax(head(hidden) / temperature), and the entropy.
+
+    Args:
+        hidden: (N, H) last hidden states.
+        head: The output projection to V logits.
+        targets: (N,) int64 token ids in [0, V).
+        temperature: Divides the logits, > 0: the temperature the tokens were sampled at.
+
+    Returns:
+        (N,) log-probabilities in float32 (float64 for float64 states), with gradients to states and head; (N,)
+        entropy in nats, without gradient.
+    """
+    if not temperature > 0:
+        raise ValueError(f"log-probabilities need a temperature above 0, got {temperature}")
+    if torch.is_autocast_enabled(hidden.device.type):
+        # autograd.Function sees no autocast: cast here, so that both directions run in one type.
+        kind = torch.get_autocast_dtype(hidden.device.type)
+        bias = None if head.bias is None else head.bias.to(kind)
+        return _apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature)
+    return _apply(hidden, head.weight, head.bias, targets, temperature)
+
+
+def output_head(model: PreTrainedModel) -> nn.Linear:
+    """The projection from hidden states to logits of a causal language model.
+
+    Raises:
+        UserError: If the model does more than a linear projection (logit caps or scales, an adapted head).
+    """
+    config: Any = model.config
+    head: Any = model.get_output_embeddings()
+    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
+        if getattr(config, name, None) not in (None, 1, 1.0):
+            raise UserError(f"{type(model).__name__} sets {name}: its logits are not a plain projection; not supported")
+    if type(head) is not nn.Linear:
+        raise UserError(
+            f"{type(model).__name__}'s output layer is {type(head).__name__}, not a plain linear layer; "
+            "leave it out of training.lora.target_modules"
+        )
+    return head
+
+
+def _apply(*arguments: Any) -> tuple[Tensor, Tensor]:
+    logprobs, entropy = _TokenLogprobs.apply(*arguments)  # type: ignore[no-untyped-call]
+    return logprobs, entropy
+
+
+def _accumulator(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _chunk_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+    logits = torch.nn.functional.linear(hidden, weight, bias).to(_accumulator(hidden))
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        n = hidden.shape[0]
+        logprobs, entropy, lse = (hidden.new_empty(n, dtype=_accumulator(hidden)) for _ in range(3))
+        step = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        for start in range(0, n, step):
+            part = slice(start, start + step)
+            logits = _chunk_logits(hidden[part], weight, bias, temperature)
+            lse[part] = torch.logsumexp(logits, dim=-1)
+            logprobs[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - lse[part]
+            # H = lse - sum_v p_v logit_v
+            probs = torch.exp(logits - lse[part, None])
+            entropy[part] = lse[part] - torch.einsum("nv,nv->n", probs, logits)
+        ctx.save_for_backward(hidden, weight, bias, targets, lse)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(entropy)
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        hidden, weight, bias, targets, lse = ctx.saved_tensors
+        grad = grads[0] / ctx.temperature
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        kind = _accumulator(hidden)
+        grad_hidden = torch.empty_like(hidden) if need_hidden else None
+        grad_weight = torch.zeros_like(weight, dtype=kind) if need_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=kind) if need_bias and bias is not None else None
+        step = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        for start in range(0, hidden.shape[0], step):
+            part = slice(start, start + step)
+            logits = _chunk_logits(hidden[part], weight, bias, ctx.temperature)
+            delta = logits.sub_(lse[part, None]).exp_().mul_(-grad[part, None])
+            delta[torch.arange(len(delta), device=delta.device), targets[part]] += grad[part]
+            if grad_bias is not None:
+                grad_bias += delta.sum(0)
+            delta = delta.to(hidden.dtype)
+            if grad_hidden is not None:
+                grad_hidden[part] = delta @ weight
+            if grad_weight is not None:
+                grad_weight.addmm_(delta.t(), hidden[part]) if kind == hidden.dtype else grad_weight.add_(
+                    (delta.t() @ hidden[part]).to(kind)
+                )
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None or bias is None else grad_bias.to(bias.dtype),
+            None,
+            None,
+        )

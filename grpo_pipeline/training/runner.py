@@ -1,0 +1,111 @@
+"""How rows go through a model: layout, device, number type and gradient checkpointing in one place."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from grpo_pipeline.config import TrainingConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
+from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
+from grpo_pipeline.training.packed_attention import packed_attention
+
+MIN_BUDGET = 16
+"""Tokens in a micro-batch below which memory is taken for too small at all."""
+
+
+class Runner:
+    """Plans, collates and runs micro-batches of one or more models that read the same rows.
+
+    Args:
+        models: transformers models with a head; their backbones are run.
+        pad_id: Fills padding; any id does.
+        config: Layout, token budget, gradient checkpointing.
+
+    Raises:
+        UserError: If packing does not fit one of the models.
+    """
+
+    def __init__(self, models: Sequence[Any], pad_id: int, config: TrainingConfig) -> None:
+        self.models = list(models)
+        self.device: torch.device = self.models[0].device
+        self.budget = config.tokens_per_microbatch
+        self._pad_id = pad_id
+        self._packing = config.packing
+        self._plan = plan_packed if config.packing else plan_padded
+        self._collate = collate_packed if config.packing else collate_padded
+        use_bfloat16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported()
+        self._autocast = torch.bfloat16 if use_bfloat16 else None
+        for model in self.models:
+            if config.packing:
+                check_packable(model)
+            if config.gradient_checkpointing:
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def plan(self, rows: Sequence[Row], together: int = 1) -> list[list[int]]:
+        """Row indices of each micro-batch under the present token budget."""
+        return self._plan(rows, self.budget, together)
+
+    def collate(self, rows: Sequence[Row], chosen: Sequence[int]) -> MicroBatch:
+        """The chosen rows as tensors on the device."""
+        return self._collate(rows, chosen, self._pad_id, self.device)
+
+    def hidden(self, batch: MicroBatch, model: int = 0) -> Tensor:
+        """(N, hidden) states of one of the models at the batch's read positions."""
+        return read_hidden(self.models[model].base_model, batch)
+
+    @contextmanager
+    def running(self, training: bool) -> Iterator[None]:
+        """Around forward passes, and around the backward passes that belong to them.
+
+        Models are in training mode only so that gradient checkpointing takes effect; dropout is 0 in all of
+        them. The modes are put back after, since the rollout engine shares the policy.
+        """
+        before = [model.training for model in self.models]
+        with ExitStack() as stack:
+            if self._packing:
+                for model in self.models:
+                    stack.enter_context(packed_attention(model))
+            if self._autocast is not None:
+                stack.enter_context(torch.autocast(self.device.type, dtype=self._autocast))
+            try:
+                for model in self.models:
+                    model.train(training)
+                yield
+            finally:
+                for model, mode in zip(self.models, before, strict=True):
+                    model.train(mode)
+
+    def halve_budget(self, error: BaseException) -> None:
+        """After out-of-memory: half the token budget from now on.
+
+        Raises:
+            UserError: If there is nothing left to halve.
+        """
+        if self.budget <= MIN_BUDGET:
+            raise UserError(
+                f"out of memory with {self.budget} tokens in a micro-batch; use gradient checkpointing, LoRA, shorter "
+                "responses or a smaller model"
+            ) from error
+        self.budget //= 2
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on a GPU or on the CPU."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def disable_dropout(model: nn.Module) -> None:
+    """Set every dropout of a model to 0: log-probabilities must not depend on chance."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 - mypy takes attributes of modules for tensors

@@ -1,0 +1,113 @@
+"""`relabel` and `audit` on artifacts in a store."""
+
+import json
+
+import polars as pl
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from grpo_pipeline.answers import check_many
+from grpo_pipeline.config import LabellingConfig, SamplingConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.labelling.commands import audit_command, open_artifact, oracle_truth, relabel_command
+from grpo_pipeline.labelling.label import label_steps
+from grpo_pipeline.labelling.rules import Rule, relabel
+from grpo_pipeline.labelling.steps import split_rollouts
+from grpo_pipeline.problems.identity import problem_id
+from grpo_pipeline.problems.synthetic import generate_problems
+from grpo_pipeline.rollouts import check_rollouts
+from grpo_pipeline.store import ShardResult, StageSpec, Store
+from grpo_pipeline.tables import from_rows, read
+from tests.labelling.scripted import CharTokenizer, ScriptedEngine, rollout_row
+
+app = typer.Typer()
+app.command("relabel")(relabel_command)
+app.command("audit")(audit_command)
+
+
+@pytest.fixture
+def labels(tmp_path):
+    """A store with generated problems, their gold solutions and one wrong one, and labels."""
+    rows = generate_problems(3, 0, 2, 3)
+    rows = [{"problem_id": problem_id(r["question"], r["gold_answer"]), "split": "train"} | r for r in rows]
+    problems = from_rows(rows, "problems")
+    solutions = [rollout_row(row["problem_id"], 0, f"={row['gold_answer']}?\n", row["gold_solution"]) for row in rows]
+    wrong = rows[0]["gold_solution"].splitlines()
+    wrong[0] = wrong[0].split("=")[0] + "= 100000"
+    solutions.append(rollout_row(rows[0]["problem_id"], 1, f"={rows[0]['gold_answer']}?\n", "\n".join(wrong)))
+    rollouts = from_rows(solutions, "rollouts")
+    checked = check_rollouts(rollouts, problems)
+    steps = split_rollouts(rollouts, CharTokenizer(), "line")
+    result = label_steps(
+        problems, rollouts, checked, steps, ScriptedEngine(lambda prompt: (0.5, 0, 0, 0)),
+        LabellingConfig(completions=4, max_tokens=40), SamplingConfig(), seed=0, checker=check_many,
+    )  # fmt: skip
+    store = Store(tmp_path / "run")
+
+    def build(stage, parents, **frames):
+        return store.build(StageSpec(stage, 1, 0, {}, parents, 0), 1, lambda _: ShardResult(frames))
+
+    first = build("problems", (), problems=problems)
+    second = build("rollouts", (first,), rollouts=rollouts, checked=checked, steps=steps)
+    return build("step_labels", (first, second), completions=result.completions, step_labels=result.step_labels)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_relabel_writes_a_new_artifact_with_the_rules_labels(labels):
+    result = run("relabel", labels, "--rule", "threshold", "--threshold", "0.5")
+    assert result.exit_code == 0
+    new = open_artifact(result.stdout.splitlines()[0])
+    assert new.manifest().parents[0].fingerprint == labels.fingerprint
+    expected = relabel(labels.read("step_labels"), Rule("threshold", 0.5)).sort("rollout_id", "step_index")
+    assert new.read("step_labels").sort("rollout_id", "step_index").equals(expected)
+    assert read("step_labels", labels.root, stage="relabel").height == expected.height
+
+
+def test_relabel_by_consensus_with_a_second_artifact(labels):
+    result = run("relabel", labels, "--rule", "consensus", "--judge", labels)
+    new = open_artifact(result.stdout.splitlines()[0])
+    assert (
+        new.read("step_labels")
+        .sort("rollout_id", "step_index")
+        .equals(labels.read("step_labels").sort("rollout_id", "step_index"))
+    )
+
+
+def test_audit_writes_its_figures_and_knows_the_oracle(labels, tmp_path):
+    assert run("audit", labels, "--json", tmp_path / "audit.json").exit_code == 0
+    report = json.loads((tmp_path / "audit.json").read_text())
+    assert report["rows"]["rollouts"] == 4
+    assert report["oracle"]["steps"] == report["rows"]["steps"]
+
+
+def test_audit_of_a_relabelled_artifact_finds_its_parents_tables(labels, tmp_path):
+    new = run("relabel", labels).stdout.splitlines()[0]
+    assert run("audit", new, "--json", tmp_path / "audit.json").exit_code == 0
+    assert json.loads((tmp_path / "audit.json").read_text())["rows"]["completions"] > 0
+
+
+def test_oracle_truth_calls_gold_solutions_good_and_the_wrong_one_bad_from_its_error_on(labels):
+    store = Store(labels.root)
+    frames = {table: ref.read(table) for ref in store.artifacts() for table in ref.tables}
+    truth = oracle_truth(frames["problems"], frames["steps"])
+    wrong = pl.col("rollout_id").str.ends_with("r1")
+    assert truth.filter(~wrong)["good"].all()
+    assert not truth.filter(wrong)["good"].any()
+    assert oracle_truth(frames["problems"].with_columns(source=pl.lit("gsm8k")), frames["steps"]) is None
+
+
+def test_mistakes_are_named(labels, tmp_path):
+    for arguments, message in [
+        (("relabel", labels, "--rule", "softest"), "hard, threshold"),
+        (("relabel", labels, "--rule", "threshold"), "threshold in"),
+        (("relabel", labels, "--after", "never"), "unlabelled, zero, keep"),
+        (("audit", tmp_path), "no finished artifact"),
+        (("audit", labels, "--json", tmp_path / "no" / "folder.json"), "cannot be written"),
+        (("audit", Store(labels.root).artifacts(stage="problems")[0]), "is neither in it"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run(*arguments)

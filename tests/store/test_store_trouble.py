@@ -1,0 +1,264 @@
+"""Full disks, read-only stores, damaged files, manifests that lie: each a clear message, nothing lost."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.schemas import SCHEMA_VERSION
+from grpo_pipeline.store import Store
+from grpo_pipeline.store.manifest import inside
+from grpo_pipeline.tables import scan
+
+
+def flip_byte(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.ENOSPC, "disk full while writing"),
+        (errno.EDQUOT, "disk full while writing"),
+        (errno.EROFS, "not allowed while writing"),
+        (errno.EACCES, "not allowed while writing"),
+    ],
+)
+def test_disk_trouble_is_a_clear_message_and_the_build_goes_on_later(store, helpers, monkeypatch, code, message):
+    calls = []
+
+    def make(index):
+        calls.append(index)
+        return helpers.make(index)
+
+    real = os.fsync
+    written = 0
+
+    def fsync(handle):
+        nonlocal written
+        written += 1
+        if written > 8:
+            raise OSError(code, os.strerror(code))
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(UserError, match=message) as caught:
+            store.build(helpers.spec(), 6, make)
+    assert store.root in str(caught.value)
+    assert "finished shards are kept" in str(caught.value)
+    assert list(Path(store.root).rglob("*.tmp")) == []
+    before = len(calls)
+    assert 1 <= before < 6
+    assert store.build(helpers.spec(), 6, make).manifest().tables["checked"].rows == 18
+    # Only the shard that met the full disk is made twice.
+    assert len(calls) == 6 + 1
+
+
+def test_really_full_disk(tmp_path, helpers):
+    """A tmpfs of 300 kB in a mount namespace of its own."""
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from conftest import checked_spec, checked_rows
+        import polars as pl, random
+        from pathlib import Path
+        from grpo_pipeline.errors import UserError
+        from grpo_pipeline.store import ShardResult, Store
+        def make(i):
+            noise = random.Random(i)
+            answers = pl.Series([noise.randbytes(4000).hex() for _ in range(8)])
+            return ShardResult({{"checked": checked_rows(i, 8).with_columns(answer=answers)}})
+        ballast = Path("small/ballast")
+        ballast.write_bytes(bytes(150_000))
+        store = Store("small/run")
+        try:
+            store.build(checked_spec(), 5, make)
+        except UserError as error:
+            print(error)
+        kept = len(list(Path("small/run").rglob("part-*.parquet")))
+        assert 1 <= kept < 5, kept
+        ballast.unlink()
+        print(store.build(checked_spec(), 5, make).read("checked").height)
+    """
+    (tmp_path / "small").mkdir()
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    mount = "mount -t tmpfs -o size=300k tmpfs small"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    root = str(Path(__file__).parents[2])
+    command = f"{mount} && {sys.executable} program.py"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert done.returncode == 0, done.stderr
+    message, rows = done.stdout.splitlines()
+    assert message.startswith("disk full while writing")
+    assert rows == "40"
+
+
+def test_read_only_store_can_be_read_but_not_built_in(tmp_path, helpers):
+    store = Store(tmp_path / "run")
+    ref = store.build(helpers.spec(), 1, helpers.make)
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from conftest import checked_spec, make_checked
+        from grpo_pipeline.errors import UserError
+        from grpo_pipeline.store import Store
+        store = Store("run")
+        print(store.build(checked_spec(), 1, make_checked).read("checked").height)
+        try:
+            store.build(checked_spec(round=1), 1, make_checked)
+        except UserError as error:
+            print(error)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    mount = "mount --bind run run && mount -o remount,bind,ro run"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    rows, message = done.stdout.splitlines()
+    assert rows == "3"
+    assert message.startswith("not allowed while locking")
+    assert "make the store writable or choose another root" in message
+    assert ref.read("checked").height == 3
+
+
+@pytest.mark.parametrize("instead", [None, "a file in its place"])
+def test_store_that_vanishes_during_a_build_is_named(store, helpers, instead):
+    def make(index):
+        if index == 1:
+            shutil.rmtree(store.root)
+            if instead:
+                Path(store.root).write_text(instead)
+        return helpers.make(index)
+
+    with pytest.raises(UserError, match=r"run/staging.*missing while writing shard 00001"):
+        store.build(helpers.spec(), 3, make)
+    if not instead:
+        assert store.build(helpers.spec(), 3, helpers.make).read("checked").height == 9
+    else:
+        with pytest.raises(UserError, match=r"(missing|not a folder|gone)"):
+            store.build(helpers.spec(), 3, helpers.make)
+
+
+def test_flipped_byte_is_found_before_use(store, built):
+    path = Path(store.root, built.path, "checked/part-00001.parquet")
+    flip_byte(path, 40)
+    with pytest.raises(UserError, match=r"part-00001.parquet: damaged: its sha256"):
+        built.read("checked")
+    with pytest.raises(UserError, match="sha256"):
+        built.scan("checked", check="full")
+    built.scan("checked")  # the quick check looks at size and footer only
+
+
+def test_cut_off_and_missing_shards_are_found_at_once(store, built):
+    path = Path(store.root, built.path, "checked/part-00001.parquet")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with pytest.raises(UserError, match=rf"damaged: {len(data) - 1} bytes, the manifest says {len(data)}"):
+        built.scan("checked")
+    path.write_bytes(data[:-4] + b"PAR2")
+    with pytest.raises(UserError, match="footer cannot be read"):
+        built.scan("checked")
+    path.unlink()
+    with pytest.raises(UserError, match=r"part-00001.parquet is gone"):
+        built.scan("checked")
+
+
+def test_damaged_model_is_found(store, helpers):
+    with store.open_build(helpers.spec(stage="train")) as build:
+        build.model_dir.joinpath("model.safetensors").write_bytes(b"weights")
+        ref = build.finish(content_id="x")
+    flip_byte(Path(store.root, ref.path, "model/model.safetensors"), 0)
+    ref.model_path()
+    with pytest.raises(UserError, match="sha256"):
+        ref.model_path(check="full")
+    Path(store.root, ref.path, "model/model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="0 bytes"):
+        ref.model_path()
+
+
+def edit_manifest(store, ref, edit):
+    path = Path(store.root, ref.path, "manifest.json")
+    raw = json.loads(path.read_text())
+    edit(raw)
+    path.write_text(json.dumps(raw))
+
+
+def test_manifest_of_a_newer_version_is_a_clear_error(store, built, helpers):
+    def edit(raw):
+        raw.update(schema_version=SCHEMA_VERSION + 1, tables="whatever the future says")
+
+    edit_manifest(store, built, edit)
+    for action in (
+        lambda: store.find(helpers.spec()),
+        lambda: built.read("checked"),
+        lambda: scan("checked", store.root),
+    ):
+        with pytest.raises(UserError, match=rf"schema version {SCHEMA_VERSION + 1}.*update grpo-pipeline"):
+            action()
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", "a/../../b", "..", "", "a\\b", "s3:/x", "a\0b"])
+def test_paths_cannot_leave_the_root(store, built, path):
+    with pytest.raises(ValueError, match="leaves the store"):
+        inside(path)
+
+    def edit(raw):
+        raw["tables"]["checked"]["shards"][0]["file"] = path
+
+    edit_manifest(store, built, edit)
+    with pytest.raises(UserError, match="leaves the store"):
+        built.read("checked")
+
+
+def test_parents_cannot_leave_the_root_either(store, built, helpers):
+    child = store.build(helpers.spec(round=1, parents=(built,)), 1, helpers.make)
+
+    def edit(raw):
+        raw["parents"][0]["path"] = "../elsewhere"
+
+    edit_manifest(store, child, edit)
+    with pytest.raises(UserError, match=r"parents.0.path.*leaves the store"):
+        child.manifest()
+
+
+def test_broken_manifest_is_named(store, built):
+    Path(store.root, built.path, "manifest.json").write_text("{")
+    with pytest.raises(UserError, match=r"manifest.json: not valid JSON"):
+        built.manifest()
+
+
+def test_fingerprint_clash_of_the_short_form_is_refused(store, built, helpers):
+    edit_manifest(store, built, lambda raw: raw.update(fingerprint=raw["fingerprint"][:12] + "0" * 52))
+    with pytest.raises(UserError, match="holds another artifact"):
+        store.find(helpers.spec())
+
+
+def test_missing_run_and_unknown_scheme(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere: there is no run here"):
+        Store(tmp_path / "nowhere").artifacts()
+    with pytest.raises(UserError, match="bogus"):
+        Store("bogus://x")

@@ -1,0 +1,116 @@
+"""The configuration: what is refused, how it is said, and that every field explains itself."""
+
+import pytest
+from pydantic import BaseModel
+
+from grpo_pipeline.config import ProblemsConfig, RunConfig, load_config, parse_config
+from grpo_pipeline.errors import UserError
+
+
+def sections(model=RunConfig, path=""):
+    for name, field in model.model_fields.items():
+        yield f"{path}{name}", field
+        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from sections(kind, f"{path}{name}.")
+
+
+def test_every_field_has_a_description():
+    bare = [
+        path
+        for path, field in sections()
+        if not field.description
+        and not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel))
+    ]
+    assert bare == []
+    assert len(list(sections())) > 100
+
+
+def test_defaults_are_valid_and_survive_json():
+    config = load_config(None)
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+    assert config.problems.count == 1024
+
+
+def test_toml_and_overrides(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('name = "x"\nseed = 3\n[policy]\nmethod = "ppo"\n[policy.optimizer]\nlr = 1e-5\n')
+    config = load_config(
+        path,
+        [
+            "policy.optimizer.lr=2e-4",
+            "problems.count=null",
+            "problems.source=data/x.jsonl",
+            "sampling.stop=['a', 'b']",
+            "model.device = cpu",
+            "prompt.chat=true",
+        ],
+    )
+    assert (config.name, config.seed, config.policy.method) == ("x", 3, "ppo")
+    assert config.policy.optimizer.lr == 2e-4
+    assert config.problems.count is None
+    assert config.problems.source == "data/x.jsonl"
+    assert config.sampling.stop == ("a", "b")
+    assert config.model.device == "cpu"
+    assert config.prompt.chat is True
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("policy.optimiser.lr=1", r"policy.optimiser: unknown key; allowed here: .*optimizer"),
+        ("polcy=1", "polcy: unknown key; allowed here: .*policy"),
+        ("policy.optimizer.lr=-1", r"policy.optimizer.lr: .*greater than 0 \(got -1\)"),
+        ("policy.optimizer.lr=inf", "policy.optimizer.lr: .*finite"),
+        ("seed=x", r"seed: .*integer.*\(got 'x'\)"),
+        ("seed=1.5", "seed: .*integer"),
+        ("policy.method=grop", r"policy.method: .*'grpo'.*\(got 'grop'\)"),
+        ("policy.rollouts_per_problem=1", "policy: rollouts_per_problem must be at least 2 for grpo"),
+        ("problems.min_steps=9", r"problems: min_steps \(9\) is above max_steps \(4\)"),
+        ("problems.count=null", "problems: count is required for source 'synthetic'"),
+        ("prompt.template=hello", "prompt: template has no {question}"),
+        ("prompt.system=be kind", "prompt: system needs chat = true"),
+        ("engine.kind=server", "engine: engine.kind = 'server' needs base_url"),
+        ("name=../x", "name: "),
+        ("replay.fraction=1", "replay.fraction: .*less than 1"),
+        ("sampling.top_p=0", "sampling.top_p: .*greater than 0"),
+        ("seed", r"--set seed: expected KEY=VALUE"),
+        ("=1", "expected KEY=VALUE"),
+        ("seed.x=1", None),
+    ],
+)
+def test_bad_values_name_the_key_and_what_is_allowed(override, message):
+    with pytest.raises(UserError, match=message):
+        load_config(None, [override])
+
+
+def test_override_below_a_value_is_refused(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text("seed = 1\n")
+    with pytest.raises(UserError, match="seed is a value, not a section"):
+        load_config(path, ["seed.x=1"])
+
+
+def test_every_problem_is_listed_at_once():
+    with pytest.raises(UserError, match=r"(?s)here: 3 problem.*seed.*rounds.*extra"):
+        parse_config({"seed": -1, "rounds": "x", "extra": 1}, "here")
+
+
+def test_missing_and_broken_files(tmp_path):
+    with pytest.raises(UserError, match="no such configuration file"):
+        load_config(tmp_path / "nowhere.toml")
+    path = tmp_path / "x.toml"
+    path.write_text("seed = \n")
+    with pytest.raises(UserError, match=r"x.toml: not valid TOML.*line 1"):
+        load_config(path)
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(UserError, match="not valid TOML"):
+        load_config(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_config(tmp_path)
+
+
+def test_sections_are_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        ProblemsConfig(count=1).count = 2
