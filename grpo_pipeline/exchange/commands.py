@@ -25,12 +25,18 @@ def import_command(
     from typing import get_args
 
     from grpo_pipeline.exchange.importing import import_file
-    from grpo_pipeline.exchange.rows import Neutral
+    from grpo_pipeline.exchange.records import Neutral
 
     _one_of("--split", split, ("train", "eval"))
     _one_of("--neutral", neutral, get_args(Neutral))
     ref = import_file(
-        file, form, out, model=model, split=split, neutral=neutral, max_length=max_length  # type: ignore[arg-type]
+        file,
+        form,
+        out,
+        model=model,
+        split=split,
+        neutral=neutral,
+        max_length=max_length,  # type: ignore[arg-type]
     )
     typer.echo(f"{ref}{' (was there already)' if ref.cached else ''}")
     for name, count in ref.manifest().counts.items():
@@ -49,7 +55,7 @@ def export_command(
     from grpo_pipeline.exchange.dataset_folder import FORM, write_dataset_folder
     from grpo_pipeline.exchange.exporting import export_artifact
     from grpo_pipeline.exchange.push import list_upload, push_folder
-    from grpo_pipeline.labelling.commands import open_artifact
+    from grpo_pipeline.inspect.opening import open_artifact
 
     if form != FORM and push is not None:
         raise UserError(f"--push uploads a data set folder; use --form {FORM}")

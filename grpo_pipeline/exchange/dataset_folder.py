@@ -67,11 +67,15 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
         for line in written.rows:
             rows.setdefault(split, []).append(_row(record, line))
     if not rows:
-        raise UserError(f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({dict(skipped)})")
+        raise UserError(
+            f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({dict(skipped)})"
+        )
     try:
         (folder / "data").mkdir(parents=True, exist_ok=True)
         for split, lines in rows.items():
-            pq.write_table(pa.Table.from_pylist(lines, SCHEMA), folder / "data" / f"{split}.parquet", compression="zstd")
+            pq.write_table(
+                pa.Table.from_pylist(lines, SCHEMA), folder / "data" / f"{split}.parquet", compression="zstd"
+            )
         tables = _copy_tables(ref, folder)
         card = render_card(
             ref, sources_of(ref), records, skipped=skipped, license_id=license_id, splits=sorted(rows), tables=tables
@@ -83,7 +87,7 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
 
 
 def _splits(ref: ArtifactRef, records: list[StepRecord]) -> list[str]:
-    """train or test for each record, as the problem's split says; an imported file has one split."""
+    """Train or test for each record, as the problem's split says; an imported file has one split."""
     settings = ref.manifest().config
     if "solutions" in ref.tables:
         return ["test" if settings.get("split") == "eval" else "train"] * len(records)

@@ -10,8 +10,7 @@ from pathlib import Path
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.files import read_form
 from grpo_pipeline.exchange.forms import find_form
-from grpo_pipeline.exchange.records import PairRecord, StepRecord
-from grpo_pipeline.exchange.rows import Neutral, build_text_rows
+from grpo_pipeline.exchange.records import Neutral, PairRecord, StepRecord
 from grpo_pipeline.exchange.tables import pairs_table, problems_table, solution_ids, solutions_table
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 
@@ -50,7 +49,9 @@ def import_file(
     """
     kind = find_form(form).kind
     if kind == "pairs" and model is not None:
-        raise UserError(f"form {form}: pairs have no step labels, so there are no rows to train a PRM on; leave --model out")
+        raise UserError(
+            f"form {form}: pairs have no step labels, so there are no rows to train a PRM on; leave --model out"
+        )
     records = read_form(path, form)
     file_hash = hashlib.sha256(path.read_bytes()).hexdigest()
     tokenizer, tokenizer_id = None, None
@@ -87,6 +88,8 @@ def import_file(
             "labelled_steps": sum(label is not None for record in solutions for label in record.labels),
         }
         if tokenizer is not None:
+            from grpo_pipeline.exchange.rows import build_text_rows
+
             rows, dropped = build_text_rows(
                 solutions, ids, tokenizer, split=split, neutral=neutral, max_length=max_length
             )
