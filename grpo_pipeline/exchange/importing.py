@@ -60,7 +60,7 @@ def import_file(
 
         tokenizer = load_tokenizer(model)
         tokenizer_id = _tokenizer_id(model)
-    settings = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
+    settings: dict[str, str | int | None] = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
     if model is not None:
         settings |= {"tokenizer": tokenizer_id, "neutral": neutral, "max_length": max_length}
     spec = StageSpec(stage=STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)

@@ -6,8 +6,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prefect.logging import disable_run_logger
+from prefect.testing.utilities import prefect_test_harness
 
-from flows.evaluate_prm import evaluate_prm
+from flows.evaluate_prm import evaluate_prm, open_rollouts
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.labelled import LabelledSet, evaluate_sets
@@ -53,10 +55,14 @@ def test_trivial_scorers_have_their_closed_form():
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(st.tuples(st.lists(st.integers(0, 8), min_size=3, max_size=3), st.integers(-1, 2)), min_size=1, max_size=8))
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 8), min_size=3, max_size=3), st.integers(-1, 2)), min_size=1, max_size=8)
+)
 def test_f1_is_processbenchs(solutions):
     """Against its definition, written down once more: harmonic mean of both shares of exact predictions."""
-    found = figures(labelled_set([[v / 8 for v in values] for values, _ in solutions], labels=[l for _, l in solutions]))
+    found = figures(
+        labelled_set([[v / 8 for v in values] for values, _ in solutions], labels=[label for _, label in solutions])
+    )
     hits = {True: [], False: []}
     for values, label in solutions:
         guess = next((i for i, v in enumerate(values) if v / 8 < 0.5), -1)
@@ -159,22 +165,25 @@ def test_best_of_n_of_sampled_solutions(world, run_folder):
     """Scripted rollouts; the tiny random PRM's context holds them."""
     rollouts = str(next((run_folder / "artifacts").glob("evaluate_rollouts-r0-*")))
     config = world("own", "own", files=(), rollouts=(rollouts,))
-    from flows.evaluate_prm import open_rollouts
-
     ref = open_rollouts(rollouts)
     prm = prm_files.open_prm(config)
     scores = prm_files.score_labelled(config, ref, prm)
     found = {
-        r["metric"]: r for r in prm_files.evaluate_labelled(config, prm, ((ref, scores),)).read("evaluations").to_dicts()
+        r["metric"]: r
+        for r in prm_files.evaluate_labelled(config, prm, ((ref, scores),)).read("evaluations").to_dicts()
     }
-    assert {f"evaluate_rollouts-r0/{kind}2_{how}" for kind in ("bon", "weighted") for how in ("min", "last")} <= found.keys()
+    assert {
+        f"evaluate_rollouts-r0/{kind}2_{how}" for kind in ("bon", "weighted") for how in ("min", "last")
+    } <= found.keys()
     assert found["evaluate_rollouts-r0/bon2_min"]["n"] == 1
 
 
 @pytest.mark.slow
 def test_the_flow_prints_its_figures(world, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    evaluate_prm(world("own", "own"))
+    # The server ends with the block: stopping at exit would log to a stream that is closed by then.
+    with prefect_test_harness(server_startup_timeout=120), disable_run_logger():
+        evaluate_prm(world("own", "own"))
     out = capsys.readouterr().out
     assert "first_error_f1" in out
     assert "bench" in out
