@@ -391,6 +391,11 @@ class RunConfig(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    prm_dataset: str | None = Field(
+        None,
+        description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
+        "solutions of the starting policy are sampled and labelled.",
+    )
     prm_evaluation: PrmEvaluationConfig = Field(default_factory=PrmEvaluationConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
 

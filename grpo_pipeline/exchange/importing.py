@@ -32,8 +32,8 @@ def import_file(
     """Read a file into an artifact of the store at `out`.
 
     Tables: `solutions` (every record; `export` gives the file's rows back), `problems` (those with a known gold
-    answer) and, with a model, `prm_dataset`. For pairs: `pairs`. Counts in the manifest: solutions, steps,
-    labelled_steps, and the rows that training leaves out (`rows.build_text_rows`).
+    answer, if there are any) and, with a model, `prm_dataset`. For pairs: `pairs`. Counts in the manifest:
+    solutions, steps, labelled_steps, and the rows that training leaves out (`rows.build_text_rows`).
 
     Args:
         path: The file.
@@ -54,16 +54,18 @@ def import_file(
         )
     records = read_form(path, form)
     file_hash = hashlib.sha256(path.read_bytes()).hexdigest()
-    tokenizer, tokenizer_id = None, None
+    tokenizer, tokenizer_hash = None, None
     if model is not None:
         from grpo_pipeline.models.loading import load_tokenizer
 
         tokenizer = load_tokenizer(model)
-        tokenizer_id = _tokenizer_id(model)
+        tokenizer_hash = tokenizer_id(model)
     settings: dict[str, str | int | None] = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
     if model is not None:
-        settings |= {"tokenizer": tokenizer_id, "neutral": neutral, "max_length": max_length}
+        settings |= {"tokenizer": tokenizer_hash, "neutral": neutral, "max_length": max_length}
     spec = StageSpec(stage=STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)
+
+    with_gold = [r for r in records if isinstance(r, StepRecord) and r.gold_answer is not None]
 
     def make(shard: int) -> ShardResult:
         start = shard * RECORDS_PER_SHARD
@@ -73,15 +75,10 @@ def import_file(
             return ShardResult({"pairs": pairs_table(pairs, start)}, counts={"pairs": len(pairs)})
         solutions = [record for record in part if isinstance(record, StepRecord)]
         ids = solution_ids(solutions, file_hash, start)
-        frames = {
-            "solutions": solutions_table(solutions, ids, start),
+        frames = {"solutions": solutions_table(solutions, ids, start)}
+        if with_gold:
             # All problems are in the first shard, so that each is one row of the artifact.
-            "problems": problems_table(
-                [] if shard else [record for record in records if isinstance(record, StepRecord)],
-                source=f"{form}:{path.stem}",
-                split=split,
-            ),
-        }
+            frames["problems"] = problems_table([] if shard else with_gold, source=f"{form}:{path.stem}", split=split)
         counts = {
             "solutions": len(solutions),
             "steps": sum(len(record.steps) for record in solutions),
@@ -100,7 +97,7 @@ def import_file(
     return Store(out).build(spec, max(1, -(-len(records) // RECORDS_PER_SHARD)), make)
 
 
-def _tokenizer_id(model: Path) -> str:
+def tokenizer_id(model: Path) -> str:
     """A hash of the tokenizer's files: what cuts the same texts into the same tokens."""
     digest = hashlib.sha256()
     for file in sorted([*model.glob("tokenizer*"), *model.glob("special_tokens_map.json"), *model.glob("vocab.*")]):

@@ -13,7 +13,7 @@ from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.artifacts import own_solutions, sources_of
 from grpo_pipeline.exchange.importing import STAGE as IMPORTED
-from grpo_pipeline.exchange.importing import import_file
+from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
@@ -45,6 +45,26 @@ def open_prm(config: RunConfig) -> ModelRef:
     folder = Path(config.prm_evaluation.model)
     check_model_folder(folder)
     return ModelRef(folder=folder, model_id=content_id(folder))
+
+
+def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
+    """The rows of `prm_dataset`, which must have been cut by the tokenizer of the model to train.
+
+    Raises:
+        UserError: The folder holds no such rows, or rows of another tokenizer.
+    """
+    from grpo_pipeline.inspect.opening import open_artifact
+
+    ref = open_artifact(config.prm_dataset or "")
+    if "prm_dataset" not in ref.tables:
+        raise UserError(f"{ref}: no prm_dataset table; import with --model, or give an artifact of stage prm_dataset")
+    cut_by = ref.manifest().config.get("tokenizer")
+    if ref.stage == IMPORTED and cut_by != tokenizer_id(start.folder):
+        raise UserError(
+            f"{ref}: its rows were cut by another tokenizer than that of {start.folder}; import the file again with "
+            f"--model {start.folder}"
+        )
+    return ref
 
 
 def import_labelled(config: RunConfig, entry: str) -> ArtifactRef:

@@ -55,6 +55,10 @@ def test_counts_of_processbench():
     records = read_form(DATA / FILES["gsm8k"][1], "processbench")
     assert (len(records), sum(len(r.steps) for r in records)) == (400, 2082)
     assert sum(0.0 in r.labels for r in records) == 207
+    published = rows_of(DATA / FILES["gsm8k"][1])
+    judged = sum(len(row["steps"]) if row["label"] == -1 else row["label"] + 1 for row in published)
+    assert judged == 1568
+    assert sum(label is not None for r in records for label in r.labels) == judged
     records = read_form(DATA / FILES["math"][1], "processbench")
     assert (len(records), sum(len(r.steps) for r in records)) == (1000, 6505)
     assert sum(0.0 in r.labels for r in records) == 594

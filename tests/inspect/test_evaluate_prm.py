@@ -13,9 +13,12 @@ from flows.evaluate_prm import evaluate_prm, open_rollouts
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.labelled import LabelledSet, evaluate_sets
+from grpo_pipeline.exchange.importing import import_file
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.stages import prm_files
+from grpo_pipeline.stages.models import base_policy, train_reward_model
 from grpo_pipeline.tables import from_rows
+from tests.engines.tiny_models import make_tokenizer as make_other_tokenizer
 from tests.models.conftest import make_model, make_tokenizer
 
 FIRST_WRONG = [1, -1, 0, -1, 2]
@@ -142,6 +145,29 @@ def test_every_judged_step_is_scored_once(world, model, form):
     assert found["bench/min_at_last_share"]["n"] == 5
     ids = dict(bench.read("solutions").select("solution_id", "place").iter_rows())
     assert {ids[name] for name in bench_scores.read("step_scores")["rollout_id"]} == set(range(5))
+
+
+def test_an_imported_file_trains_a_reward_model_that_is_then_measured(world, tmp_path):
+    """Steps "a" are good and steps "b" wrong, which even a tiny model learns: before training it cannot know."""
+    rows = [
+        {"prompt": f"q{i}", "completions": list(steps), "labels": [step == "a" for step in steps]}
+        for i, steps in enumerate(["ab", "ba", "aab", "bba", "aba", "bab", "aa", "bb"])
+    ]
+    (tmp_path / "toy.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lm = tmp_path / "lm"
+    imported = import_file(tmp_path / "toy.jsonl", "trl-stepwise", tmp_path / "store", model=lm)
+    base = {"name": "toy", "root": str(tmp_path / "runs"), "model": {"path": str(lm), "device": "cpu"}}
+    train = {"label": "hard", "epochs": 20, "batch_size": 4, "optimizer": {"lr": 1e-2}}
+    config = RunConfig(**base, prm_dataset=str(imported), reward_model=train)
+    policy = base_policy(config)
+    model = train_reward_model(config, 0, prm_files.open_dataset(config, policy), policy)
+    section = {"model": str(model.folder), "files": (f"trl-stepwise:{tmp_path}/toy.jsonl",)}
+    _, evaluation = run_stages(RunConfig(**base, prm_evaluation=section))
+    found = dict(evaluation.read("evaluations").select("metric", "value").iter_rows())
+    assert found["toy/step_accuracy"] == 1.0
+    make_other_tokenizer().save_pretrained(lm)
+    with pytest.raises(UserError, match="cut by another tokenizer"):
+        prm_files.open_dataset(config, policy)
 
 
 def test_neutral_ratings_may_be_left_out(world):
