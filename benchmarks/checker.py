@@ -92,11 +92,23 @@ def side_by_side(cases: list[dict[str, Any]]) -> dict[str, Any]:
         name: {"accuracy": round(sum(right[name]) / len(cases), 4), **quantiles(times[name])}
         for name in graders
     }
+    kinds = sorted({case["kind"] for case in cases})
+    figures["by_kind"] = {
+        kind: {"cases": sum(case["kind"] == kind for case in cases)}
+        | {name: _share(right[name], cases, kind) for name in graders}
+        for kind in kinds
+    }
     figures["cases"] = len(cases)
     figures["median_speedup"] = round(
         figures["math_verify_verl"]["median_ms"] / figures["ours"]["median_ms"], 1
     )
     return figures
+
+
+def _share(right: list[bool], cases: list[dict[str, Any]], kind: str) -> float:
+    """Percent of the cases of a kind with the right verdict."""
+    chosen = [good for good, case in zip(right, cases, strict=True) if case["kind"] == kind]
+    return round(100 * sum(chosen) / len(chosen), 1)
 
 
 def rollouts(count: int, seed: int = 0) -> tuple[list[str], list[str]]:

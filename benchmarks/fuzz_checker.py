@@ -95,13 +95,15 @@ def main() -> None:
     os.chdir(folder.name)  # where an executed injection would leave its file
     raised: list[tuple[str, str, str]] = []
     times: list[float] = []
+    slow = 0
     checks = []
+    check("\\frac{\\pi}{4}", "\\int_0^1 \\frac{1}{1+x^2} dx", "answer")  # starts a worker
     started = time.perf_counter()
     for k in range(count):
         maker = rng.choice(list(MAKERS))
         text, gold = MAKERS[maker](rng), rng.choice(SEEDS) if k % 4 else MAKERS["latex"](rng)
         mode = rng.choice(("answer", "solution"))
-        before = time.perf_counter()
+        before, cpu = time.perf_counter(), time.process_time()
         try:
             checks.append(check(gold, text, mode))
             if checks[-1].reason in ("internal_error", "worker_died"):
@@ -109,8 +111,10 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - any exception is what this looks for
             raised.append((repr(error), gold, text))
         times.append(time.perf_counter() - before)
-        if times[-1] > 3:
-            print(f"slow: {times[-1]:.1f} s {gold!r} {text[:200]!r}")
+        if times[-1] > 3:  # on a busy machine a call may wait for its processor
+            used = time.process_time() - cpu
+            slow += used > 1 or checks[-1].reason == "time_limit"
+            print(f"slow: {times[-1]:.1f} s by the clock, {used:.3f} s computed: {gold!r} {text[:100]!r}")
     for error, gold, text in raised[:20]:
         print(f"raised: {error} {gold!r} {text[:300]!r}")
     files = sorted(p.name for p in Path(folder.name).iterdir())
@@ -119,7 +123,8 @@ def main() -> None:
         "inputs": count,
         "seed": arguments.seed,
         "raised": len(raised),
-        "slower_than_3s": sum(t > 3 for t in times),
+        "slower_than_3s": slow,
+        "waited_longer_than_3s": sum(t > 3 for t in times) - slow,
         "files_written": files,
         "seconds": round(time.perf_counter() - started, 1),
         "median_ms": round(1e3 * times[len(times) // 2], 3),
@@ -131,7 +136,7 @@ def main() -> None:
     print(json.dumps(figures, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
-    if raised or files or figures["slower_than_3s"]:
+    if raised or files or slow:
         sys.exit(1)
 
 

@@ -32,9 +32,11 @@ def _flow_command(name: str) -> Callable[..., None]:
 
     def command(config: Config = None, overrides: Overrides = None) -> None:
         from grpo_pipeline.config import load_config
+        from tasks.quiet import quiet_user_errors
 
         settings = load_config(config, overrides or [])  # refused before Prefect is even imported
         flow = getattr(importlib.import_module(f"flows.{module}"), module)
+        quiet_user_errors()
         flow(settings)
 
     return command

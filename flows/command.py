@@ -8,6 +8,7 @@ from typing import Any
 
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
+from tasks.quiet import quiet_user_errors
 
 
 def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None) -> None:
@@ -18,6 +19,7 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. policy.optimizer.lr=1e-5"
     )
     options = parser.parse_args(arguments)
+    quiet_user_errors()
     try:
         flow(load_config(options.config, options.set))
     except UserError as error:

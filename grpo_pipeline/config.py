@@ -143,7 +143,7 @@ class LabellingConfig(Section):
     )
     wave: PositiveInt = Field(2, description="Completions sampled at once from a prefix by the adaptive schedules.")
     interval_width: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.35, description="soft_adaptive: stop when the 95% interval is narrower."
+        0.5, description="soft_adaptive: stop when the 95% interval is narrower."
     )
     after_first_error: Literal["unlabelled", "zero"] = Field(
         "unlabelled", description="first_error and binary: the label of steps after the first bad one."

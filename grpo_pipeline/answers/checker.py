@@ -34,7 +34,8 @@ def check(gold: str, text: str, mode: Mode = "solution", *, time_limit: float = 
         gold: the gold answer, LaTeX or plain.
         text: an answer (mode "answer") or a whole solution from which the answer is extracted ("solution").
         mode: see `text`.
-        time_limit: seconds after which a comparison that needs a worker process is given up.
+        time_limit: processor seconds after which a comparison in a worker process is given up (by the clock,
+            at most three times that).
 
     Returns:
         The verdict; it raises for no text whatever.
@@ -153,7 +154,7 @@ def _by_spelling(gold: str, span: str, meant: Reading, said: Reading) -> Check |
         letter, expected = choice_of(span), choice_of(gold)
         if letter is not None and expected is not None:
             return _verdict(span, equal=letter == expected)
-    if meant.words and meant.words == said.words and _has_word(meant.words):
+    if meant.words == said.words and (_is_words(meant) or _is_words(said)):
         return Check("correct", span, "identical")
     return None
 
@@ -198,10 +199,6 @@ def _has_value(meant: Reading, *, heavy: bool) -> bool:
 
 def _verdict(span: str, *, equal: bool) -> Check:
     return Check("correct", span, "equal") if equal else Check("wrong", span, "different")
-
-
-def _has_word(words: str) -> bool:
-    return re.search(r"[a-z]{2}", words) is not None
 
 
 def _is_words(said: Reading) -> bool:

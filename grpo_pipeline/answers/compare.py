@@ -1,6 +1,5 @@
 """Typed comparison of two nodes. Each kind has its rule; nothing is compared as text here but words."""
 
-
 from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.canonical import canonical, is_scalar
 from grpo_pipeline.answers.identity import proportional

@@ -8,7 +8,8 @@ from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.polynomial import polynomial, sum_of_powers
 from grpo_pipeline.answers.verdicts import MAX_FACTORIAL, MAX_INTEGER_BITS, NeedsWorker, Refused
 
-MAX_TERMS = 2_000
+MAX_TERMS = 2_000  # added one by one in the calling process
+MAX_RANGE = 100_000  # beyond this only sums of polynomials
 Values = Mapping[str, Fraction]
 
 
@@ -223,8 +224,12 @@ def _repeat(node: n.BigOp, values: Values) -> Fraction | None:
     low, high = exact_value(node.low, values), exact_value(node.high, values)
     if low is None or high is None or low.denominator != 1 or high.denominator != 1:
         return None
+    if high - low > MAX_RANGE and node.kind == "prod":
+        raise Refused("over_limit", "too many factors")
     if high - low >= MAX_TERMS:
         coefficients = polynomial(node.body, node.variable) if node.kind == "sum" else None
+        if coefficients is None and high - low > MAX_RANGE:
+            raise Refused("over_limit", "too many terms")
         if coefficients is None:
             raise NeedsWorker
         return sum_of_powers(coefficients, high.numerator) - sum_of_powers(coefficients, low.numerator - 1)

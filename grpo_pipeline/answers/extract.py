@@ -37,10 +37,10 @@ _MATH = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\
 # A number is taken whole or not at all (atomic groups), so that "1,000.99m" is never cut to "1,000".
 _UNIT = r"(?:mm|cm|m|km|kg|g|s|N|J|W|ft|L)[²³]?(?![A-Za-z])"
 _NUMBER = re.compile(
-    r"(?<![\w.])(?<!\d,)(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
+    r"(?<![\w.:])\d+(?::\d+)+(?:\s*[AaPp]\.?[Mm]\b)?(?![\w:])"
+    r"|(?<![\w.])(?<!\d,)(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
     r"(?>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?(?:\s?/\s?\d+(?!\.?\d))?|\.\d+|[½¼¾⅓⅔⅕-⅞]|\\frac\{\d+\}\{\d+\})"
     r"[½¼¾⅓⅔⅕-⅞]?(?>(?:e[+-]?\d+)?)(?:\s?\\?%|\s?percent\b)?(?:(?![A-Za-z_\d])|(?=" + _UNIT + r"))"
-    r"|(?<![\w.])\d{1,2}:\d{2}\s*[AaPp]\.?[Mm]"
 )
 _PLAIN = re.compile(r"\s*([-+]?\d[\d,]*(?:\.\d+)?)\s*\Z")
 _REASON = re.compile(r",?\s+(?:because|since|as|which|where|so|and\s+the|when|after|for)\s")
@@ -166,7 +166,7 @@ def _content(text: str, box: tuple[int, int, bool, bool]) -> str:
     """What stands in a box; a box in a box counts as its inner one."""
     inner = _BOX.sub("", text[box[0] : box[1]], count=1)
     inner = inner[1:-1] if inner.startswith("{") else inner
-    for _ in range(20):
+    for _ in range(20 if len(inner) <= 2 * MAX_ANSWER_CHARS else 0):
         match = _BOX.search(inner)
         if match is None or not inner[match.end() :].startswith("{"):
             break
@@ -276,6 +276,8 @@ def _in_bold(tail: str) -> str | None:
     last = str(found[-1]).strip().strip(":")
     if _MATH.search(last):
         return _last_value(last)
+    if re.fullmatch(r"\(?[A-J]\)?\.?", last):
+        return last
     return last if re.search(r"\d", last) and len(last) <= 60 else None
 
 

@@ -88,7 +88,14 @@ class Parser(StructureParser):
             ops.append(self.next().value)
             if ops[-1] == "=" and self.peek().value == "=":
                 self.next()
-            operands.append(self.ratio())
+            operand = self.ratio()
+            if (
+                ops[-1] == "in"
+                and isinstance(operand, n.Symbol)
+                and operand.name in ("R", "N", "Z", "Q", "C")
+            ):
+                operand = n.NamedSet(operand.name)
+            operands.append(operand)
         return n.Relation(tuple(operands), tuple(ops)) if ops else operands[0]
 
     def ratio(self) -> n.Node:
@@ -114,7 +121,10 @@ class Parser(StructureParser):
             sign = self.sign()
             while True:
                 term = self.product()
-                terms.append(_signed(sign, term))
+                if sign == "-" and terms and _is_set(term):
+                    terms[-1] = n.SetOp("-", terms[-1], term)  # R - {1}
+                else:
+                    terms.append(_signed(sign, term))
                 token = self.peek()
                 if token.kind != "op" or token.value not in ("+", "-", "pm", "mp"):
                     break
@@ -248,6 +258,10 @@ class Parser(StructureParser):
                 self.next()
                 node = n.Pow(node, self.exponent())
             return _signed(sign, node)
+
+
+def _is_set(node: n.Node) -> bool:
+    return isinstance(node, n.NamedSet) or (isinstance(node, n.Sequence) and node.left == "{")
 
 
 def _signed(sign: str, node: n.Node) -> n.Node:

@@ -26,6 +26,8 @@ def close_bracket(left: str, right: str, items: list[n.Node]) -> n.Node:
 
 def read_number(text: str) -> n.Number:
     """A decimal or whole literal, exponent notation included, exactly."""
+    if text.isdecimal():
+        return n.Number(Fraction(int(text)))
     mantissa, _, exponent = text.replace("E", "e").partition("e")
     if len(exponent.lstrip("+-")) > 4 or abs(int(exponent or 0)) > MAX_DIGITS:
         raise Refused("over_limit", f"exponent {exponent[:20]}")

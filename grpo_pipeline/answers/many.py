@@ -27,7 +27,7 @@ def check_many(
         mode: one mode for all, or one a text.
         workers: worker processes for comparisons that need sympy; default: one a core, at most 4.
         progress: show a progress bar on stderr.
-        time_limit: seconds for one comparison that needs a worker.
+        time_limit: see `check`.
 
     Returns:
         One `Check` a text, in the same order. `count_reasons` counts them.

@@ -82,10 +82,10 @@ def value_of(relation: n.Relation, *, heavy: bool) -> tuple[n.Node | None, n.Nod
 
 
 def same_name(left: n.Node | None, right: n.Node | None) -> bool:
-    """Names agree where both are given; f(x) and y name the same thing."""
+    """Names agree where both are given; f(x) and y name the same thing, f(x) and g(x) do not."""
     if left is None or right is None or canonical(left) == canonical(right):
         return True
-    return not (isinstance(left, n.Symbol) and isinstance(right, n.Symbol))
+    return isinstance(left, n.Symbol) != isinstance(right, n.Symbol)
 
 
 def spread(node: n.Node) -> n.Node:

@@ -146,7 +146,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A time of day in seconds; `shown` keeps the fields for a comparison with a ratio."""
+    """A time of day in seconds; `shown` keeps the fields where they may also be a ratio (not 7:05)."""
 
     seconds: int
     shown: tuple[int, ...]

@@ -55,6 +55,9 @@ _FONT = re.compile(
     r"underline|mathring|ensuremath|mathstrut|smash|boxed|fbox|displaystyle|textstyle)(?![A-Za-z])\s*"
 )
 _COLOUR = re.compile(r"\\(?:textcolor|color|colorbox)\s*\{[^{}]*\}")
+# "x - 1 = 4 => x = 5" says x = 5; "k pi (k in Z)" is a list of the value and the condition.
+_ARROW = re.compile(r"\\(?:Rightarrow|implies|Longrightarrow)(?![A-Za-z])")
+_MEMBER = re.compile(r"\(\s*([a-z](?:\s*,\s*[a-z])*\s*\\in\s*\\mathbb\s*\{?[ZNRQ]\}?)\s*\)")
 _OVER = re.compile(r"\{([^{}]*)\\(over|choose)(?![A-Za-z])([^{}]*)\}")
 _SPACING = re.compile(
     r"\\(?:qquad|quad)|\\(?:left|right|middle|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|"
@@ -71,17 +74,22 @@ _DIGIT_SPACES = re.compile(r"(?<![\d.,/^_\w] )(?<![\d.,/^_\w])\d{1,3}(?: \d{3})+
 _SPACE = re.compile(r"\s+")
 _SIMPLE = re.compile(r"(?!\*)[0-9a-zA-Z+\-*/^=<>.() ]*(?<!\*)")
 _CODE = re.compile(
-    r"__\w+|\bimport\s*\w|\b(?:exec|eval|compile|open|getattr|setattr|globals|locals|input|print|system|popen|lambda)"
-    r"\s*[(:]|\blambda\b[^:]*:|\bos\.\w|\bsys\.\w|\bsubprocess\b|\.__|\bfor\s+\w+\s+in\b|\\write\d*|\\immediate|"
-    r"\\(?:input|include|openout|openin|read|def|let|csname|catcode|usepackage)(?![A-Za-z])|\bdrop\s+table\b|"
-    r"<script|[;&|]\s*(?:rm|curl|wget|touch|cat)\s+[-/\w]",
+    r"__\w+|(?<!\\)\b(?:exec|eval|compile|open|getattr|setattr|globals|locals|input|print|system|popen)\("
+    r"|\bimport\s+\w|(?<!\\)\blambda\b\s*\w*\s*:|\bos\.\w|\bsys\.\w|\bsubprocess\b|\.__"
+    r"|\\write\d*|\\immediate|\bdrop\s+table\b|<script|[;&|]\s*(?:rm|curl|wget|touch|cat)\s+[-/\w]"
+    r"|\\(?:input|include|openout|openin|read|def|let|csname|catcode|usepackage)(?![A-Za-z])",
     re.IGNORECASE,
 )
 
 
+_LOOP = re.compile(r"\bfor\s+\w+\s+in\b")
+
+
 def looks_like_code(text: str) -> bool:
     """Whether a string looks like Python, a shell command or TeX that writes. It is only ever refused."""
-    return _CODE.search(text) is not None
+    if _CODE.search(text) is not None:
+        return True
+    return ("[" in text or "(" in text) and _LOOP.search(text) is not None
 
 
 def tidy_unicode(text: str) -> str:
@@ -164,6 +172,8 @@ def _tidy_latex(text: str) -> str:
     text = re.sub(r"(?<!\\)\\[\[\]()]", " ", text)
     text = re.sub(r"\\(?:left|right)\s*\.", " ", text)
     text = re.sub(r"(?<!\d)\.\s*(?=\\(?:overline|bar|dot)(?![A-Za-z]))", "0.", text)
+    text = _ARROW.split(text)[-1]
+    text = _MEMBER.sub(r", \1 ", text)
     text = text.replace("\\$", "$")
     text = re.sub(r"\$(?=\d)", " ", text).replace("$", " ")
     if "\\begin" not in text:
@@ -171,7 +181,7 @@ def _tidy_latex(text: str) -> str:
     text = text.replace("\\%", "%").replace("\\!", "\x00")
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ",", text)
     text = re.sub(r"(?<=\d),\x00\s*(?=\d)", ",", text).replace("\x00", "")
-    text = _COLOUR.sub("", text)
+    text = _COLOUR.sub("", text).replace("{:}", ":")
     text = _OVER.sub(lambda m: f"\\{'frac' if m[2] == 'over' else 'binom'}{{{m[1]}}}{{{m[3]}}}", text)
     text = _SPACING.sub(" ", text)
     text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°", text)

@@ -38,6 +38,7 @@ class Reading:
     refused: str
 
 
+_ZERO_GROUP = re.compile(r",\s*0\d")  # 1,000 is no list of 1 and 0
 _TIME = re.compile(
     r"(\d{1,2})(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\s*\.?\s*m\s*\.?)?(?:\s*(?:o'clock))?", re.IGNORECASE
 )
@@ -92,7 +93,7 @@ def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
         if words in _NO_VALUE:
             return Reading(compact(joined), words, (), "unreadable")
         nodes = [_node(joined)]
-        if joined != text and "," in text:
+        if joined != text and "," in text and not _ZERO_GROUP.search(text):
             split = _node(text)
             if isinstance(split, n.Listing | n.Sequence):  # a comma inside an expression is no list
                 nodes.append(split)
@@ -157,7 +158,9 @@ def read_time(plain: str) -> n.Time | None:
         hour = hour % 12 + 12 * (match[4].lower() == "p")
     if hour > 24:
         return None
-    return n.Time(3600 * hour + 60 * minute + second, tuple(int(match[k]) for k in (1, 2, 3) if match[k]))
+    fields = [match[k] for k in (1, 2, 3) if match[k]]
+    shown = () if any(field[0] == "0" for field in fields) else tuple(map(int, fields))
+    return n.Time(3600 * hour + 60 * minute + second, shown)
 
 
 def _read_base(plain: str) -> n.Based | None:
@@ -196,6 +199,8 @@ def _strip_fillers(tokens: list[Token]) -> list[Token]:
                 start += 1
             else:
                 break
+    if tokens[start].value in ("negative", "minus") and tokens[start + 1].kind == "num":
+        return [Token("op", "-", False), *tokens[start + 1 :]]
     return tokens[start:]
 
 

@@ -14,7 +14,12 @@ def unwrap(node: n.Node) -> n.Node:
     while True:
         if isinstance(node, n.Listing) and len(node.items) == 1:
             node = node.items[0]
-        elif isinstance(node, n.Sequence) and node.left == "{" and len(node.items) == 1:
+        elif (
+            isinstance(node, n.Sequence)
+            and node.left == "{"
+            and len(node.items) == 1
+            and is_scalar(node.items[0])
+        ):
             node = spread(node.items[0])
         else:
             return node

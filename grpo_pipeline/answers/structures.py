@@ -89,7 +89,8 @@ class StructureParser(OperatorParser):
     def bracket(self, left: str) -> n.Node:
         """What follows an opening bracket: a group, a tuple, an interval or a set."""
         bars, self.in_bars = self.in_bars, False
-        builder, self.in_builder = self.in_builder, left == "{set"
+        named = self.peek().kind == "sym" and self.peek(1).value in ("|", ":", "in")
+        builder, self.in_builder = self.in_builder, left == "{set" or (left == "{" and named)
         try:
             with self.deeper():
                 return self._bracket(left)
@@ -100,11 +101,11 @@ class StructureParser(OperatorParser):
         items: list[n.Node] = []
         if self.peek().kind != "close" and self.peek().value != ">":
             items.append(self.item())
-            if left == "{set" and self.peek().value in ("|", ":"):
+            if self.in_builder and self.peek().value in ("|", ":"):
                 self.next()
                 self.in_builder = False
                 items = [self.separated(stop=("close",))]
-                self.expect("set}")
+                self.expect("set}" if left == "{set" else "}")
                 return items[0]
             while self.peek().kind == "sep":
                 self.next()

@@ -115,7 +115,9 @@ def _tokens(kind: str, value: str, gap: bool) -> list[Token]:
     if kind == "num" and len(value) > MAX_DIGITS:
         raise Refused("over_limit", f"{len(value)} digits")
     if kind == "cmd":
-        return [_command(value[1:], gap)]
+        name = value[1:]
+        glued = [] if name in _COMMANDS else _split_functions(name, gap)  # \sinx for \sin x
+        return glued or [_command(name, gap)]
     if kind == "text":
         return _text(value[1:-1], gap)
     return [_operator(value, gap) if kind == "op" else Token(kind, value, gap)]
@@ -161,6 +163,8 @@ def _text(inner: str, gap: bool) -> list[Token]:
             tokens.append(Token("sep", ",", gap))
         elif plain in ("and", "or"):
             tokens.append(Token("sep", plain, gap))
+        elif plain in ("pi", "infinity") and len(words) == 1:
+            tokens.append(Token("const", "pi" if plain == "pi" else "inf", gap))
         elif plain == "to" and len(words) == 1:
             tokens.append(Token("op", ":", gap))
         elif plain in FUNCTIONS and len(words) == 1 and plain not in ("min", "sec"):
@@ -226,8 +230,8 @@ def _looks_like_word(value: str) -> bool:
 
 
 def _split_functions(value: str, gap: bool) -> list[Token]:
-    """sinx, cosx, lnx, 2pir: a function or pi glued to one letter."""
-    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "log", "ln", "pi"):
+    """Sinx, cosx, lnx, pir: a function or pi glued to one letter."""
+    for name in ("arcsin", "arccos", "arctan", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "pi"):
         tail = value[len(name) :]
         if value.startswith(name) and len(tail) == 1 and tail.islower():
             head = Token("const", "pi", gap) if name == "pi" else Token("func", name, gap)

@@ -29,11 +29,23 @@ class Outputs:
     def add(
         self, request: int, sample: int, token_ids: Sequence[int], logprobs: Sequence[float], reason: FinishReason
     ) -> None:
-        """Take a finished response of `request`, for its seed number `sample`."""
+        """Take a finished response of `request`, for its seed number `sample`.
+
+        Raises:
+            FloatingPointError: For log-probabilities that are not finite: the model's logits are broken.
+        """
+        ids = np.asarray(token_ids, dtype=np.int32)
+        values = np.asarray(logprobs, dtype=np.float32)
+        if not np.isfinite(values).all():
+            raise FloatingPointError(
+                f"request {request}, sample {sample}: the log-probability of response token "
+                f"{int(np.flatnonzero(~np.isfinite(values))[0])} is not finite; the model's weights or logits hold "
+                "NaN or infinity (has training diverged?)"
+            )
         self._slots[request][sample] = Sample(
-            token_ids=np.asarray(token_ids, dtype=np.int32),
-            logprobs=np.asarray(logprobs, dtype=np.float32),
-            text=self._rules.text(list(token_ids)),
+            token_ids=ids,
+            logprobs=values,
+            text=self._rules.text(ids),
             finish_reason=reason,
         )
         self._missing[request] -= 1

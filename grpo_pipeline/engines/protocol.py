@@ -117,7 +117,9 @@ class TokenizerLike(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...  # noqa: D102
 
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = ...) -> str: ...  # noqa: D102
+    def decode(  # noqa: D102
+        self, token_ids: Sequence[int] | npt.NDArray[np.int32], *, skip_special_tokens: bool = ...
+    ) -> str: ...
 
     def batch_decode(  # noqa: D102
         self, sequences: Sequence[Sequence[int]], *, skip_special_tokens: bool = ...

@@ -109,7 +109,8 @@ def invert_cdf(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 def _first_above(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     # Rounding may lift the target to the total itself; one step below it there is still a token above.
     target = torch.minimum(target, torch.nextafter(sums[:, -1], torch.zeros_like(target)))
-    return torch.searchsorted(sums, target[:, None].contiguous(), right=True)[:, 0]
+    found = torch.searchsorted(sums, target[:, None].contiguous(), right=True)[:, 0]
+    return found.clamp_(max=sums.shape[-1] - 1)  # NaN is above nothing; `Outputs.add` reports it
 
 
 def _mix(state: torch.Tensor) -> torch.Tensor:

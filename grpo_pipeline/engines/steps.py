@@ -1,4 +1,4 @@
-"""One decode step of a model: the protocol, the step of any transformers model that takes position ids and a 4D attention mask, and the choice."""
+"""One decode step of a model: its protocol, the step through transformers' own layers, and the choice of a step."""
 
 import inspect
 from collections.abc import Sequence

@@ -7,6 +7,9 @@ characters spread over several tokens come out whole.
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from grpo_pipeline.engines.protocol import TokenizerLike
 
 _UNDECODED = "\ufffd"
@@ -28,9 +31,9 @@ class StopRules:
         self.stop = tuple(stop)
         self._tokenizer = tokenizer
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def text(self, token_ids: npt.NDArray[np.int32]) -> str:
         """Text of a finished response: without EOS and special tokens, cut before the first stop string."""
-        ids = token_ids[:-1] if len(token_ids) and token_ids[-1] in self.eos_ids else token_ids
+        ids = token_ids[:-1] if len(token_ids) and int(token_ids[-1]) in self.eos_ids else token_ids
         text = self._tokenizer.decode(ids, skip_special_tokens=True)
         found = [at for at in map(text.find, self.stop) if at >= 0]
         return text[: min(found)] if found else text

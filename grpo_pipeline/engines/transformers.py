@@ -12,6 +12,7 @@ import torch
 from grpo_pipeline.config import EngineConfig, ModelConfig
 from grpo_pipeline.engines.cache import CacheShape
 from grpo_pipeline.engines.decode import FastDecoder
+from grpo_pipeline.engines.eos import model_eos_ids
 from grpo_pipeline.engines.outputs import Outputs, check_prompts
 from grpo_pipeline.engines.plain import decode_plain
 from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingParams, TokenizerLike
@@ -41,7 +42,7 @@ class TransformersEngine:
         self.max_model_len = _context_limit(model, config)
         self._tokenizer = tokenizer
         self._config = config
-        self._eos_ids = eos_token_ids(model, tokenizer)
+        self._eos_ids = model_eos_ids(model, tokenizer)
         self._step: DecodeStep | None = None
         self._shape: CacheShape | None = None
         self._plain_only = False
@@ -116,16 +117,6 @@ class TransformersEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def eos_token_ids(model: Any, tokenizer: TokenizerLike) -> frozenset[int]:
-    """Every id that ends a response: of the generation config, the model config and the tokenizer."""
-    found: set[int] = set()
-    for holder in (getattr(model, "generation_config", None), model.config, tokenizer):
-        ids = getattr(holder, "eos_token_id", None)
-        if ids is not None:
-            found.update(ids if isinstance(ids, list | tuple) else [ids])
-    return frozenset(found)
 
 
 def _context_limit(model: Any, config: EngineConfig) -> int:

@@ -12,7 +12,7 @@ def label_quality(
     step_labels: pl.DataFrame,
     truth: pl.DataFrame,
     *,
-    round: int,  # noqa: A002 - the column's name
+    round: int,
     completer_id: str,
 ) -> pl.DataFrame:
     """Figures of one label set.

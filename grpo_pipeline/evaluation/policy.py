@@ -40,7 +40,7 @@ def evaluate_policy(
     *,
     greedy: pl.DataFrame | None = None,
     k: int,
-    round: int,  # noqa: A002 - the column's name
+    round: int,
 ) -> pl.DataFrame:
     """Figures of one policy.
 

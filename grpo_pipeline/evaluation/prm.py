@@ -17,7 +17,7 @@ def evaluate_prm(
     checked: pl.DataFrame | None = None,
     *,
     truth: pl.DataFrame | None,
-    round: int,  # noqa: A002 - the column's name
+    round: int,
     split: str = "eval",
     threshold: Threshold = FIXED,
 ) -> pl.DataFrame:

@@ -54,7 +54,7 @@ def mean_figure(metric: str, per_problem: npt.ArrayLike) -> Figure:
 def evaluation_rows(
     figures: Sequence[Figure],
     *,
-    round: int,  # noqa: A002 - the column's name
+    round: int,
     subject: str,
     subject_id: str,
 ) -> pl.DataFrame:

@@ -25,7 +25,7 @@ _RELABEL_VERSION = 1
 _AUDITED = ("problems", "rollouts", "checked", "steps", "completions", "step_labels")
 
 
-def relabel_command(  # noqa: PLR0917 - typer maps them by name
+def relabel_command(
     artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
     rule: Annotated[str, typer.Option(help="hard, threshold, interval, first_error, progress or consensus.")] = "hard",
     threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,

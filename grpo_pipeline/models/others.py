@@ -41,7 +41,7 @@ def open_prm(
     tokenizer = model.tokenizer
     forms: dict[str, SolutionForm] = {
         "own": StepwiseForm(tokenizer),
-        "trl": StepwiseForm(tokenizer, template="{question}", after_last=True),
+        "trl": StepwiseForm(tokenizer, template="{question}", trl=True),
         "math-shepherd": TagForm(tokenizer),
         "rlhflow": RlhflowForm(tokenizer),
         "qwen": QwenPrmForm(tokenizer),

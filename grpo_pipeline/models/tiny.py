@@ -94,8 +94,8 @@ def make_tiny(out: Path, seed: int = 0, recipe: TinyRecipe | None = None, measur
     recipe = recipe or TinyRecipe()
     texts = demonstration_texts(recipe, seed)
     tokenizer = train_tokenizer(part for pair in texts[:5000] for part in pair)
-    demonstrations = [encode(tokenizer, prompt, response) for prompt, response in texts]
-    drills = [encode(tokenizer, "", text) for text in drill_texts(recipe.drills * recipe.drill_batch, seed)]
+    demonstrations = encode(tokenizer, texts)
+    drills = encode(tokenizer, drill_texts(recipe.drills * recipe.drill_batch, seed))
     torch.manual_seed(seed)
     model = build_model(recipe, tokenizer)
     train(model, drills, demonstrations, recipe, seed)
@@ -113,8 +113,8 @@ def demonstration_texts(recipe: TinyRecipe, seed: int) -> list[tuple[str, str]]:
     return [(build_prompt(row["question"]), demonstrate(row["meta"], rng)) for row in rows]
 
 
-def drill_texts(count: int, seed: int) -> list[str]:
-    """Chains of four right equations, no question: ``May: 12 + 5 = 17``, ``June: 17 * 2 = 34``."""
+def drill_texts(count: int, seed: int) -> list[tuple[str, str]]:
+    """Empty prompts and chains of four right equations: ``May: 12 + 5 = 17``, ``June: 17 * 2 = 34``."""
     rng = random.Random(seed)
     texts = []
     for _ in range(count):
@@ -124,13 +124,16 @@ def drill_texts(count: int, seed: int) -> list[str]:
             result = apply(wording.operator, value, operand)
             lines.append(f"{time}: {value} {wording.operator} {operand} = {result}")
             value = result
-        texts.append("\n".join(lines))
+        texts.append(("", "\n".join(lines)))
     return texts
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, prompt: str, response: str) -> Demonstration:
-    """Prompt and response tokenised apart, as at sampling time, so that no token spans both."""
-    return Demonstration(tokenizer.encode(prompt), [*tokenizer.encode(response), tokenizer.eos_token_id])
+def encode(tokenizer: PreTrainedTokenizerFast, texts: list[tuple[str, str]]) -> list[Demonstration]:
+    """Prompts and responses tokenised apart, as at sampling time, so that no token spans both."""
+    prompts = tokenizer([prompt for prompt, _ in texts])["input_ids"]
+    responses = tokenizer([response for _, response in texts])["input_ids"]
+    end = [tokenizer.eos_token_id]
+    return [Demonstration(p, r + end) for p, r in zip(prompts, responses, strict=True)]
 
 
 def build_model(recipe: TinyRecipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
@@ -192,7 +195,7 @@ def train(
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    model.eval()  # type: ignore[no-untyped-call]
+    model.eval()
     return losses
 
 

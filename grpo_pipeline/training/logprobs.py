@@ -83,7 +83,7 @@ class _TokenLogprobs(torch.autograd.Function):
     """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917 - autograd passes by position
+    def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         n = hidden.shape[0]
@@ -116,7 +116,7 @@ class _TokenLogprobs(torch.autograd.Function):
             part = slice(start, start + step)
             logits = _chunk_logits(hidden[part], weight, bias, ctx.temperature)
             delta = logits.sub_(lse[part, None]).exp_().mul_(-grad[part, None])
-            delta.scatter_add_(-1, targets[part, None], grad[part, None])
+            delta[torch.arange(len(delta), device=delta.device), targets[part]] += grad[part]
             if grad_bias is not None:
                 grad_bias += delta.sum(0)
             delta = delta.to(hidden.dtype)

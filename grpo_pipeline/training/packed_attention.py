@@ -179,7 +179,7 @@ def _unpad(slots: Tensor, layout: PackedLayout) -> Tensor:
     return result
 
 
-def packed_attention_forward(  # noqa: PLR0917 - transformers passes by position
+def packed_attention_forward(
     module: nn.Module,
     query: Tensor,
     key: Tensor,

@@ -13,7 +13,6 @@ from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
 from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import packed_attention
 
-
 MIN_BUDGET = 16
 """Tokens in a micro-batch below which memory is taken for too small at all."""
 

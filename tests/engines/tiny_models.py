@@ -5,7 +5,17 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 TEXTS = [
     "Tom has 12 apples. He buys 7 more apples and gives 5 to Ann.\nHow many apples has Tom now?\n",
@@ -30,7 +40,7 @@ def make_tokenizer(vocabulary=320) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>")
 
 
-def make_model(kind="llama", *, kv_heads=1, seed=0, scale=6.0, vocabulary=None, hidden=96, positions=256):
+def make_model(kind="llama", *, kv_heads=1, seed=0, scale=6.0, vocabulary=None, hidden=96, positions=256, dropout=0.0):
     """A random model; `scale` sharpens the head, so that tokens are neither certain nor uniform."""
     torch.manual_seed(seed)
     tokenizer = make_tokenizer()
@@ -51,6 +61,14 @@ def make_model(kind="llama", *, kv_heads=1, seed=0, scale=6.0, vocabulary=None, 
         model = LlamaForCausalLM(LlamaConfig(head_dim=32, **sizes))
     elif kind == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(**sizes))
+    elif kind == "mistral-sliding":
+        model = MistralForCausalLM(MistralConfig(head_dim=32, sliding_window=16, **sizes))
+    elif kind == "gpt2":
+        names = {"hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer"}
+        names |= {"num_attention_heads": "n_head", "max_position_embeddings": "n_positions"}
+        sizes = {names.get(key, key): value for key, value in sizes.items() if key != "num_key_value_heads"}
+        drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+        model = GPT2LMHeadModel(GPT2Config(**sizes, **drops))
     else:
         raise ValueError(kind)
     with torch.no_grad():
@@ -68,8 +86,8 @@ def save(folder: Path, **options) -> Path:
 
 
 def full_logits(model, prompt, response):
-    """Logits (T, V) float64-summed by one uncached forward: row t is the distribution of response token t."""
+    """Logits (T + 1, V) of one uncached forward: row t is the distribution of response token t."""
     ids = torch.tensor([list(prompt) + list(response)])
     with torch.no_grad():
         logits = model(input_ids=ids, use_cache=False).logits[0].double()
-    return logits[len(prompt) - 1 : len(prompt) + len(response) - 1]
+    return logits[len(prompt) - 1 :]

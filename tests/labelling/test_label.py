@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_pipeline.config import LabellingConfig, SamplingConfig
+from grpo_pipeline.config import LabellingConfig, SamplingConfig, parse_config
 from grpo_pipeline.engines.protocol import Sample
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.label import label_steps
@@ -249,3 +249,11 @@ def test_stop_string_is_no_part_of_the_text_that_is_checked():
     result = label(one("a", "The answer is 1"), RIGHT, engine=Stopping(lambda prompt: RIGHT))
     assert result.completions["text"].to_list() == ["The answer is 1"] * 3
     assert result.step_labels["n_correct"].to_list() == [3, 0]
+
+
+@pytest.mark.parametrize("labelling", [{"schedule": "closure"}, {"schedule": "first_error"}, {"skip_correct": True}])
+def test_soft_targets_with_hard_only_labels_are_refused_by_the_configuration(labelling):
+    data = {"labelling": labelling, "reward_model": {"label": "soft"}}
+    with pytest.raises(UserError, match="soft_adaptive"):
+        parse_config(data, "test")
+    assert parse_config(data | {"reward_model": {"label": "hard"}}, "test").reward_model.label == "hard"

@@ -126,6 +126,14 @@ def test_own_form_writes_a_solution_as_our_rollouts_do(policy_folder):
     assert encoded.positions.tolist() == [14, 22, 23]
 
 
+def test_bos_is_there_only_where_rollouts_have_it_or_trl_puts_it():
+    tokenizer = make_tokenizer()
+    tokenizer.bos_token = "<eos>"  # known to the tokenizer, but not added by it, as with SmolLM2
+    own = StepwiseForm(tokenizer).encode(QUESTION, STEPS).input_ids.tolist()
+    assert own[0] == tokenizer.encode("2")[0]
+    assert StepwiseForm(tokenizer, trl=True).encode(QUESTION, STEPS).input_ids[:2].tolist() == [1, own[0]]
+
+
 def test_many_solutions_keep_their_order(policy_folder):
     model = RewardModel.from_policy(policy_folder, "prm", 0)
     form = StepwiseForm(model.tokenizer)

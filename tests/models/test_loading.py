@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from grpo_pipeline.config import ModelConfig
@@ -15,6 +16,7 @@ from grpo_pipeline.models.loading import (
     resolve_model,
     save_model,
 )
+from grpo_pipeline.models.reward import RewardModel
 
 
 @pytest.fixture
@@ -146,3 +148,21 @@ def test_gpu_that_is_not_there(policy_folder, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(UserError, match="no GPU"):
         load_policy(policy_folder, device="cuda:0")
+
+
+def test_a_tokenizer_without_eos_is_refused(copy):
+    tokenizer = load_tokenizer(copy)
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(copy)
+    with pytest.raises(UserError, match="no EOS token"):
+        load_tokenizer(copy)
+
+
+def test_missing_weights_are_named(copy):
+    weights = load_file(copy / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight"):
+        load_policy(copy)
+    with pytest.raises(UserError, match=r"backbone lacks .*up_proj"):
+        RewardModel.from_policy(copy, "prm", 0)

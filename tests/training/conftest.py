@@ -1,5 +1,6 @@
 import pytest
-from toy_policies import make_model, make_rows
+
+from tests.training.toy_policies import make_model, make_rows
 
 
 @pytest.fixture

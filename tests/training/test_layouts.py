@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from toy_policies import make_model, make_rows
 
 from grpo_pipeline.training.batching import Row, plan_packed, plan_padded, response_row
 from grpo_pipeline.training.layouts import collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import PACKED_ATTENTION, packed_attention
+from tests.training.toy_policies import make_model, make_rows
 
 CPU = torch.device("cpu")
 

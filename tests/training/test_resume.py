@@ -3,7 +3,6 @@
 import polars as pl
 import pytest
 from safetensors.torch import load_file
-from toy_policies import make_problems, parity_checker, save_policy
 
 from grpo_pipeline import rollouts
 from grpo_pipeline.config import ModelConfig, RewardModelConfig, TrainingConfig, parse_config
@@ -11,6 +10,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.training import exploration
 from grpo_pipeline.training.policy import train_policy
 from grpo_pipeline.training.reward_model import train_reward_model
+from tests.training.toy_policies import make_problems, parity_checker, save_policy
 
 
 class Killed(Exception):

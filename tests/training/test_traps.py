@@ -7,7 +7,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import torch
-from toy_policies import make_model, make_rows, make_tokenizer, save_policy
 
 from grpo_pipeline.advantages import compute_advantages
 from grpo_pipeline.config import GrpoConfig, ModelConfig, PolicyConfig, RewardModelConfig, TrainingConfig
@@ -15,8 +14,7 @@ from grpo_pipeline.labelling.steps import split_rollouts
 from grpo_pipeline.methods.base import TokenBatch
 from grpo_pipeline.methods.registry import make_method
 from grpo_pipeline.models.reward_losses import labelled_weights, step_bce_loss
-from grpo_pipeline.rollouts import frame_of
-from grpo_pipeline.tables import conform
+from grpo_pipeline.tables import conform, from_rows
 from grpo_pipeline.training.actor import Actor
 from grpo_pipeline.training.batching import response_row
 from grpo_pipeline.training.exploration import Experience
@@ -26,6 +24,7 @@ from grpo_pipeline.training.reward_rows import labelled_rows
 from grpo_pipeline.training.runner import Runner
 from grpo_pipeline.training.token_rows import TokenRows
 from grpo_pipeline.training.updates import add_weights, experience_rows, policy_loss
+from tests.training.toy_policies import make_model, make_rows, make_tokenizer, save_policy
 
 CPU = torch.device("cpu")
 
@@ -185,7 +184,7 @@ def make_rollouts(tokens_of, group=2):
         }
         for i, tokens in enumerate(tokens_of)
     ]
-    return frame_of("rollouts", rows)
+    return from_rows(rows, "rollouts")
 
 
 def experience(rollouts, rewards, config, scores=None):

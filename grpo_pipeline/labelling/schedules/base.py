@@ -48,7 +48,7 @@ class Settings:
 
     completions: int
     wave: int = 2
-    interval_width: float = 0.35
+    interval_width: float = 0.5
     after_first_error: Literal["unlabelled", "zero"] = "unlabelled"
     truncated: Truncated = "not_correct"
 

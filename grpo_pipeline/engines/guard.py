@@ -1,0 +1,112 @@
+"""Engine processes die with the process that started them, whatever ends it.
+
+A `ProcessGuard` puts a random mark into the environment that the engine's processes inherit, and starts a
+watchdog: a process in a session of its own whose standard input is a pipe from the owner. When the owner
+exits, or is killed by any signal, the pipe closes, and the watchdog kills every process that bears the mark,
+also those that were re-parented or made a session of their own.
+
+    python -m grpo_pipeline.engines.guard MARK    # the watchdog; not for calling by hand
+"""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+VARIABLE = "GRPO_PIPELINE_ENGINE"
+_GRACE_S = 3.0
+_POLL_S = 0.05
+
+
+class ProcessGuard:
+    """Start it before the engine; processes started while it is open (by exec, not by fork alone) are guarded.
+
+    Args:
+        mark_environment: Put the mark into this process's own environment, for engines that start processes
+            by themselves. Otherwise pass `environment` to the processes that are started.
+    """
+
+    def __init__(self, *, mark_environment: bool = False) -> None:
+        self.mark = secrets.token_hex(16)
+        self._marked = mark_environment
+        self._watchdog: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, "-m", "grpo_pipeline.engines.guard", self.mark],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        if mark_environment:
+            os.environ[VARIABLE] = self.mark
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process's environment with the mark."""
+        return {**os.environ, VARIABLE: self.mark}
+
+    def close(self) -> None:
+        """Kill what bears the mark and end the watchdog. Twice does no harm."""
+        if self._watchdog is None:
+            return
+        if self._marked and os.environ.get(VARIABLE) == self.mark:
+            del os.environ[VARIABLE]
+        self._watchdog.communicate()
+        self._watchdog = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Process ids, besides this process, whose environment at their start held the mark."""
+    entry = f"{VARIABLE}={mark}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        if entry in environment.split(b"\0"):
+            found.append(int(folder.name))
+    return found
+
+
+def kill_marked(mark: str) -> None:
+    """Ask them to end; kill those that are left after a few seconds, and what they started meanwhile."""
+    _signal_all(mark, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE_S
+    while marked_processes(mark) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    while marked_processes(mark):
+        _signal_all(mark, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
+def _signal_all(mark: str, number: signal.Signals) -> None:
+    for pid in marked_processes(mark):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def main() -> None:
+    """Wait until the owner is gone, then clear up."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.stdin.buffer.read()
+    kill_marked(sys.argv[1])
+
+
+if __name__ == "__main__":
+    main()

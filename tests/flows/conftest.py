@@ -1,0 +1,47 @@
+"""One temporary Prefect server for all flow tests, and a configuration that touches every stage in seconds."""
+
+import pytest
+
+from grpo_pipeline.config import RunConfig, parse_config
+
+MICRO = {
+    "name": "micro",
+    "rounds": 2,
+    "problems": {"source": "synthetic", "count": 24, "eval_count": 8},
+    "sampling": {"max_tokens": 96},
+    "labelling": {"problems": 6, "rollouts": 2, "completions": 2},
+    "reward_model": {"epochs": 1, "batch_size": 8, "optimizer": {"lr": 1e-3}},
+    "policy": {
+        "steps": 2,
+        "problems_per_step": 4,
+        "rollouts_per_problem": 4,
+        "optimizer": {"lr": 1e-4},
+        "grpo": {"supervision": "process"},
+    },
+    "evaluation": {"samples": 4},
+    "store": {"problems_per_shard": 4},
+}
+
+
+@pytest.fixture(scope="session")
+def prefect_server():
+    from prefect.testing.utilities import prefect_test_harness
+
+    import tasks  # noqa: F401 - sets Prefect's defaults first
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def micro(tmp_path_factory) -> RunConfig:
+    root = tmp_path_factory.mktemp("runs")
+    return parse_config(MICRO | {"root": str(root)}, "the micro configuration")
+
+
+@pytest.fixture(scope="session")
+def finished(prefect_server, micro):
+    """The micro run, once for all tests: its rounds."""
+    from flows.iterate_rl import iterate_rl
+
+    return iterate_rl(micro)
