@@ -6,8 +6,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prefect.logging import disable_run_logger
-from prefect.testing.utilities import prefect_test_harness
 
 from flows.evaluate_prm import evaluate_prm, open_rollouts
 from grpo_pipeline.config import RunConfig
@@ -20,6 +18,7 @@ from grpo_pipeline.stages.models import base_policy, train_reward_model
 from grpo_pipeline.tables import from_rows
 from tests.engines.tiny_models import make_tokenizer as make_other_tokenizer
 from tests.models.conftest import make_model, make_tokenizer
+from tests.small_run import make_run
 
 FIRST_WRONG = [1, -1, 0, -1, 2]
 """Of solutions with three steps each."""
@@ -187,9 +186,9 @@ def test_a_model_of_another_form_is_refused(world):
         prm_files.import_labelled(world("own", "own"), "bench.jsonl")
 
 
-def test_best_of_n_of_sampled_solutions(world, run_folder):
+def test_best_of_n_of_sampled_solutions(world, tmp_path):
     """Scripted rollouts; the tiny random PRM's context holds them."""
-    rollouts = str(next((run_folder / "artifacts").glob("evaluate_rollouts-r0-*")))
+    rollouts = str(make_run(tmp_path / "small")["evaluate_rollouts"][0])
     config = world("own", "own", files=(), rollouts=(rollouts,))
     ref = open_rollouts(rollouts)
     prm = prm_files.open_prm(config)
@@ -205,11 +204,9 @@ def test_best_of_n_of_sampled_solutions(world, run_folder):
 
 
 @pytest.mark.slow
-def test_the_flow_prints_its_figures(world, capsys, monkeypatch):
+def test_the_flow_prints_its_figures(prefect_server, world, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    # The server ends with the block: stopping at exit would log to a stream that is closed by then.
-    with prefect_test_harness(server_startup_timeout=120), disable_run_logger():
-        evaluate_prm(world("own", "own"))
+    evaluate_prm(world("own", "own"))
     out = capsys.readouterr().out
     assert "first_error_f1" in out
     assert "bench" in out
