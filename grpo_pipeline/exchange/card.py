@@ -96,7 +96,7 @@ def _counts(records: Sequence[StepRecord], skipped: Counter[str]) -> str:
 
 
 def _sources(records: Sequence[StepRecord]) -> str:
-    counted = Counter(str(record.extra.get("source") or record.form) for record in records)
+    counted = Counter(str(record.extra_of(OWN).get("source") or record.form) for record in records)
     return "\n".join([*(f"- {source}: {count:,} solutions" for source, count in counted.most_common()), ""])
 
 

@@ -18,7 +18,7 @@ from grpo_pipeline.exchange.artifacts import artifact_records, sources_of
 from grpo_pipeline.exchange.card import render_card
 from grpo_pipeline.exchange.exporting import Exported
 from grpo_pipeline.exchange.forms import find_form
-from grpo_pipeline.exchange.records import StepRecord
+from grpo_pipeline.exchange.records import OWN, StepRecord
 from grpo_pipeline.exchange.trl_stepwise import write
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.store import ArtifactRef
@@ -96,7 +96,7 @@ def _splits(ref: ArtifactRef, records: list[StepRecord]) -> list[str]:
 
 
 def _row(record: StepRecord, line: dict[str, object]) -> dict[str, object]:
-    known = record.extra
+    known = record.extra_of(OWN)  # a file's own columns of these names may hold anything
     completions = line["completions"]
     assert isinstance(completions, list)
     soft = known.get("soft") or record.labels

@@ -7,8 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from grpo_pipeline.exchange.exporting import export_artifact
 from grpo_pipeline.exchange.files import read_form, write_rows
 from grpo_pipeline.exchange.forms import FORMS
+from grpo_pipeline.exchange.importing import import_file
+from grpo_pipeline.store.verify import verify
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -44,6 +47,17 @@ def test_every_row_is_written_back(name, tmp_path):
     copy = tmp_path / path.name
     write_rows(copy, written.rows)
     assert read_form(copy, form) == records
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_import_is_exported_as_it_was(name, tmp_path):
+    form, file = FILES[name]
+    path = DATA / file
+    ref = import_file(path, form, tmp_path / "run")
+    assert verify(tmp_path / "run") == []
+    copy = tmp_path / path.name
+    assert not export_artifact(ref, form, copy).skipped
+    assert rows_of(copy) == rows_of(path)
 
 
 def labels(name):
