@@ -22,6 +22,7 @@ FLOWS = {
     "build-prm-dataset": "Problems to labelled rows for PRM training.",
     "train-prm": "A reward model from labelled solutions of the starting policy.",
     "train-policy": "One round of policy training by the configured method.",
+    "evaluate-prm": "ProcessBench, PRM800K and best-of-n of any reward model.",
     "evaluate": "Held-out accuracy, maj@k and pass@k of a model.",
 }
 

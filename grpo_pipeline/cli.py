@@ -54,7 +54,7 @@ def check(
 
 
 @app.command(rich_help_panel=_LABELS)
-def relabel(  # noqa: PLR0917 - typer maps them by name
+def relabel(
     artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
     rule: Annotated[str, typer.Option(help="hard, threshold, interval, first_error, progress or consensus.")] = "hard",
     threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,

@@ -344,6 +344,28 @@ class EvaluationConfig(Section):
     )
 
 
+class PrmEvaluationConfig(Section):
+    """What `evaluate-prm` measures: any process reward model on files of others and on sampled solutions."""
+
+    model: str | None = Field(None, description="Folder of the reward model; must be set for evaluate-prm.")
+    form: Literal["own", "trl", "math-shepherd", "rlhflow", "qwen"] = Field(
+        "own",
+        description="How the model reads a solution: own, trl (token classifier), math-shepherd or rlhflow (a language "
+        "model that says + or -), qwen (Qwen2.5-Math-PRM).",
+    )
+    files: tuple[str, ...] = Field((), description="Labelled files, each FORM:PATH, such as processbench:gsm8k.json.")
+    rollouts: tuple[str, ...] = Field(
+        (), description="Artifact folders with sampled, checked solutions (stage evaluate_rollouts): best-of-n, votes."
+    )
+    threshold: Fraction = Field(0.5, description="A step with a lower score is called wrong.")
+    tune_on: str | None = Field(
+        None, description="File (its name without suffix) on which another threshold is chosen; the others use it too."
+    )
+    neutral: Literal["good", "bad", "unlabelled"] = Field(
+        "good", description="What PRM800K's neutral ratings count as."
+    )
+
+
 class StoreConfig(Section):
     """How artifacts are written."""
 
@@ -369,6 +391,12 @@ class RunConfig(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    prm_dataset: str | None = Field(
+        None,
+        description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
+        "solutions of the starting policy are sampled and labelled.",
+    )
+    prm_evaluation: PrmEvaluationConfig = Field(default_factory=PrmEvaluationConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The tasks of the flows, one a stage; what each does stands in `grpo_pipeline.stages`."""
 
-from grpo_pipeline.stages import evaluation, labels, models, problems, rollouts, rounds
+from grpo_pipeline.stages import evaluation, labels, models, prm_files, problems, rollouts, rounds
 from tasks.stage import stage_task
 
 make_problems = stage_task(problems.make_problems)
@@ -15,4 +15,9 @@ train_policy = stage_task(models.train_policy)
 score_rollouts = stage_task(evaluation.score_rollouts)
 evaluate_policy = stage_task(evaluation.evaluate_policy)
 evaluate_prm = stage_task(evaluation.evaluate_prm)
+open_dataset = stage_task(prm_files.open_dataset)
+open_prm = stage_task(prm_files.open_prm)
+import_labelled = stage_task(prm_files.import_labelled)
+score_labelled = stage_task(prm_files.score_labelled)
+evaluate_labelled = stage_task(prm_files.evaluate_labelled)
 finish_round = stage_task(rounds.finish_round)

@@ -35,7 +35,7 @@ def make_problems():
     return from_rows(rows, "problems")
 
 
-def make_rollouts(problems, round):  # noqa: A002
+def make_rollouts(problems, round):
     rollouts, checked = [], []
     for row in problems.iter_rows(named=True):
         k = int(row["gold_answer"]) - 2
@@ -75,7 +75,7 @@ def make_rollouts(problems, round):  # noqa: A002
     return from_rows(rollouts, "rollouts"), from_rows(checked, "checked")
 
 
-def make_labels(rollouts, checked, steps, round):  # noqa: A002
+def make_labels(rollouts, checked, steps, round):
     """Right solutions: 3, 4, 4 of 4 completions are correct; wrong ones: 3, 1, 0."""
     verdicts = dict(checked.select("rollout_id", "verdict").iter_rows())
     completions, labels = [], []
@@ -120,7 +120,7 @@ def make_labels(rollouts, checked, steps, round):  # noqa: A002
     return from_rows(completions, "completions"), from_rows(labels, "step_labels")
 
 
-def make_scores(steps, checked, round):  # noqa: A002
+def make_scores(steps, checked, round):
     verdicts = dict(checked.select("rollout_id", "verdict").iter_rows())
     rows = [
         {
@@ -138,7 +138,7 @@ def make_run(folder):
     store = Store(folder)
     refs = {}
 
-    def build(stage, round, parents, frames, receipt=None, **config):  # noqa: A002
+    def build(stage, round, parents, frames, receipt=None, **config):
         spec = StageSpec(stage=stage, version=1, round=round, config=config, parents=tuple(parents), seed=7)
         ref = store.build(spec, 1, lambda _: ShardResult(frames, tokens=100, receipt=receipt or {}))
         refs.setdefault(stage, []).append(ref)
@@ -163,7 +163,11 @@ def make_run(folder):
             number,
             [problems_ref, rollouts_ref],
             {"completions": completions, "step_labels": labels},
-            receipt={"sampled_tokens": int(completions["n_tokens"].sum())},
+            receipt={
+                "solutions": rollouts.height,
+                "completions_sampled": completions.height,
+                "tokens_sampled": int(completions["n_tokens"].sum()),
+            },
             labelling={"schedule": "brute", "completions": COMPLETIONS},
         )
         rows = build_prm_rows(rollouts, steps, labels, problems, max_length=500).frame
@@ -193,5 +197,3 @@ def make_run(folder):
         ]
         build("policy_evaluation", number, [evaluated], {"evaluations": from_rows(figures, "evaluations")})
     return refs
-
-

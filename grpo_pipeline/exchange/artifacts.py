@@ -97,12 +97,16 @@ def own_solutions(ref: ArtifactRef, *, unlabelled: bool = False) -> Iterable[Ste
     else:
         steps = steps.filter(pl.col("rollout_id").is_in(ref.read("steps")["rollout_id"].unique().implode()))
         steps = steps.with_columns(hard=pl.lit(None, pl.Float64), soft=pl.lit(None, pl.Float64))
-    solutions = steps.sort("rollout_id", "step_index").group_by("rollout_id", maintain_order=True).agg("text", "hard", "soft")
+    solutions = (
+        steps.sort("rollout_id", "step_index").group_by("rollout_id", maintain_order=True).agg("text", "hard", "soft")
+    )
     problems = sources.gather("problems").select("problem_id", "question", "gold_answer", "source")
     rollouts = sources.gather("rollouts").select("rollout_id", "problem_id", "round", "policy_id")
     frame = solutions.join(rollouts, on="rollout_id").join(problems, on="problem_id")
     if frame.height < solutions.height:
-        raise UserError(f"{ref}: {solutions.height - frame.height} of its solutions have no rollout or problem in this store")
+        raise UserError(
+            f"{ref}: {solutions.height - frame.height} of its solutions have no rollout or problem in this store"
+        )
     if sources.has("checked"):
         checked = sources.gather("checked").select("rollout_id", "answer", "verdict")
         frame = frame.join(checked, on="rollout_id", how="left")
@@ -167,4 +171,6 @@ def _rollout_ids(ref: ArtifactRef) -> Collection[str]:
     for table in ("rollouts", "prm_dataset", "step_labels"):
         if table in ref.tables:
             return set(ref.read(table)["rollout_id"].to_list())
-    raise UserError(f"{ref}: no rollouts in this artifact; give one of stage label_rollouts, evaluate_rollouts or policy")
+    raise UserError(
+        f"{ref}: no rollouts in this artifact; give one of stage label_rollouts, evaluate_rollouts or policy"
+    )

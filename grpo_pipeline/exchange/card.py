@@ -43,7 +43,8 @@ def render_card(
         _head(records, license_id, splits, tables),
         f"# Step labels of {len(records):,} solutions\n",
         "Each row is a solution cut into steps, and for each step whether it is good. Made with grpo-pipeline "
-        f"{ref.manifest().code_version}; artifact `{ref.stage}`, round {ref.round}, fingerprint `{ref.fingerprint[:12]}`.\n",
+        f"{ref.manifest().code_version}; artifact `{ref.stage}`, round {ref.round}, "
+        f"fingerprint `{ref.fingerprint[:12]}`.\n",
         "## Counts\n",
         _counts(records, skipped),
         "## Sources\n",
@@ -95,7 +96,7 @@ def _counts(records: Sequence[StepRecord], skipped: Counter[str]) -> str:
 
 
 def _sources(records: Sequence[StepRecord]) -> str:
-    counted = Counter(str(record.extra.get("source") or record.form) for record in records)
+    counted = Counter(str(record.extra_of(OWN).get("source") or record.form) for record in records)
     return "\n".join([*(f"- {source}: {count:,} solutions" for source, count in counted.most_common()), ""])
 
 

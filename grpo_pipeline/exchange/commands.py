@@ -1,7 +1,7 @@
 """The commands `import` and `export`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast, get_args
 
 import typer
 
@@ -22,16 +22,12 @@ def import_command(
     max_length: Annotated[int, typer.Option(help="Longest training row, in tokens.")] = 2048,
 ) -> None:
     """Read others' step labels, as solutions to evaluate on and rows to train a PRM on."""
-    from typing import get_args
-
     from grpo_pipeline.exchange.importing import import_file
-    from grpo_pipeline.exchange.rows import Neutral
+    from grpo_pipeline.exchange.records import Neutral
 
     _one_of("--split", split, ("train", "eval"))
     _one_of("--neutral", neutral, get_args(Neutral))
-    ref = import_file(
-        file, form, out, model=model, split=split, neutral=neutral, max_length=max_length  # type: ignore[arg-type]
-    )
+    ref = import_file(file, form, out, model=model, split=split, neutral=cast(Neutral, neutral), max_length=max_length)
     typer.echo(f"{ref}{' (was there already)' if ref.cached else ''}")
     for name, count in ref.manifest().counts.items():
         typer.echo(f"  {name}: {count:,}")
@@ -49,7 +45,7 @@ def export_command(
     from grpo_pipeline.exchange.dataset_folder import FORM, write_dataset_folder
     from grpo_pipeline.exchange.exporting import export_artifact
     from grpo_pipeline.exchange.push import list_upload, push_folder
-    from grpo_pipeline.labelling.commands import open_artifact
+    from grpo_pipeline.inspect.opening import open_artifact
 
     if form != FORM and push is not None:
         raise UserError(f"--push uploads a data set folder; use --form {FORM}")

@@ -18,7 +18,7 @@ from grpo_pipeline.exchange.artifacts import artifact_records, sources_of
 from grpo_pipeline.exchange.card import render_card
 from grpo_pipeline.exchange.exporting import Exported
 from grpo_pipeline.exchange.forms import find_form
-from grpo_pipeline.exchange.records import StepRecord
+from grpo_pipeline.exchange.records import OWN, StepRecord
 from grpo_pipeline.exchange.trl_stepwise import write
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.store import ArtifactRef
@@ -67,11 +67,15 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
         for line in written.rows:
             rows.setdefault(split, []).append(_row(record, line))
     if not rows:
-        raise UserError(f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({dict(skipped)})")
+        raise UserError(
+            f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({dict(skipped)})"
+        )
     try:
         (folder / "data").mkdir(parents=True, exist_ok=True)
         for split, lines in rows.items():
-            pq.write_table(pa.Table.from_pylist(lines, SCHEMA), folder / "data" / f"{split}.parquet", compression="zstd")
+            pq.write_table(
+                pa.Table.from_pylist(lines, SCHEMA), folder / "data" / f"{split}.parquet", compression="zstd"
+            )
         tables = _copy_tables(ref, folder)
         card = render_card(
             ref, sources_of(ref), records, skipped=skipped, license_id=license_id, splits=sorted(rows), tables=tables
@@ -83,7 +87,7 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
 
 
 def _splits(ref: ArtifactRef, records: list[StepRecord]) -> list[str]:
-    """train or test for each record, as the problem's split says; an imported file has one split."""
+    """Train or test for each record, as the problem's split says; an imported file has one split."""
     settings = ref.manifest().config
     if "solutions" in ref.tables:
         return ["test" if settings.get("split") == "eval" else "train"] * len(records)
@@ -92,7 +96,7 @@ def _splits(ref: ArtifactRef, records: list[StepRecord]) -> list[str]:
 
 
 def _row(record: StepRecord, line: dict[str, object]) -> dict[str, object]:
-    known = record.extra
+    known = record.extra_of(OWN)  # a file's own columns of these names may hold anything
     completions = line["completions"]
     assert isinstance(completions, list)
     soft = known.get("soft") or record.labels

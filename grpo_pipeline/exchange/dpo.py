@@ -12,14 +12,12 @@ _COLUMNS = ("prompt", "chosen", "rejected")
 
 def read(raws: Sequence[RawRecord]) -> list[PairRecord]:
     """One pair a line."""
-    return [
-        PairRecord(
-            *(take(raw, column, (str, list), "a text or a list of turns") for column in _COLUMNS),
-            form=NAME,
-            extra=rest(raw, _COLUMNS),
-        )
-        for raw in raws
-    ]
+    return [_record(raw) for raw in raws]
+
+
+def _record(raw: RawRecord) -> PairRecord:
+    prompt, chosen, rejected = (take(raw, column, (str, list), "a text or a list of turns") for column in _COLUMNS)
+    return PairRecord(prompt, chosen, rejected, NAME, rest(raw, _COLUMNS))
 
 
 def write(records: Sequence[PairRecord]) -> Written:

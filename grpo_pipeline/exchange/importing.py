@@ -10,8 +10,7 @@ from pathlib import Path
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.files import read_form
 from grpo_pipeline.exchange.forms import find_form
-from grpo_pipeline.exchange.records import PairRecord, StepRecord
-from grpo_pipeline.exchange.rows import Neutral, build_text_rows
+from grpo_pipeline.exchange.records import Neutral, PairRecord, StepRecord
 from grpo_pipeline.exchange.tables import pairs_table, problems_table, solution_ids, solutions_table
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 
@@ -33,8 +32,8 @@ def import_file(
     """Read a file into an artifact of the store at `out`.
 
     Tables: `solutions` (every record; `export` gives the file's rows back), `problems` (those with a known gold
-    answer) and, with a model, `prm_dataset`. For pairs: `pairs`. Counts in the manifest: solutions, steps,
-    labelled_steps, and the rows that training leaves out (`rows.build_text_rows`).
+    answer, if there are any) and, with a model, `prm_dataset`. For pairs: `pairs`. Counts in the manifest:
+    solutions, steps, labelled_steps, and the rows that training leaves out (`rows.build_text_rows`).
 
     Args:
         path: The file.
@@ -50,19 +49,23 @@ def import_file(
     """
     kind = find_form(form).kind
     if kind == "pairs" and model is not None:
-        raise UserError(f"form {form}: pairs have no step labels, so there are no rows to train a PRM on; leave --model out")
+        raise UserError(
+            f"form {form}: pairs have no step labels, so there are no rows to train a PRM on; leave --model out"
+        )
     records = read_form(path, form)
     file_hash = hashlib.sha256(path.read_bytes()).hexdigest()
-    tokenizer, tokenizer_id = None, None
+    tokenizer, tokenizer_hash = None, None
     if model is not None:
         from grpo_pipeline.models.loading import load_tokenizer
 
         tokenizer = load_tokenizer(model)
-        tokenizer_id = _tokenizer_id(model)
-    settings = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
+        tokenizer_hash = tokenizer_id(model)
+    settings: dict[str, str | int | None] = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
     if model is not None:
-        settings |= {"tokenizer": tokenizer_id, "neutral": neutral, "max_length": max_length}
+        settings |= {"tokenizer": tokenizer_hash, "neutral": neutral, "max_length": max_length}
     spec = StageSpec(stage=STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)
+
+    with_gold = [r for r in records if isinstance(r, StepRecord) and r.gold_answer is not None]
 
     def make(shard: int) -> ShardResult:
         start = shard * RECORDS_PER_SHARD
@@ -72,21 +75,18 @@ def import_file(
             return ShardResult({"pairs": pairs_table(pairs, start)}, counts={"pairs": len(pairs)})
         solutions = [record for record in part if isinstance(record, StepRecord)]
         ids = solution_ids(solutions, file_hash, start)
-        frames = {
-            "solutions": solutions_table(solutions, ids, start),
+        frames = {"solutions": solutions_table(solutions, ids, start)}
+        if with_gold:
             # All problems are in the first shard, so that each is one row of the artifact.
-            "problems": problems_table(
-                [] if shard else [record for record in records if isinstance(record, StepRecord)],
-                source=f"{form}:{path.stem}",
-                split=split,
-            ),
-        }
+            frames["problems"] = problems_table([] if shard else with_gold, source=f"{form}:{path.stem}", split=split)
         counts = {
             "solutions": len(solutions),
             "steps": sum(len(record.steps) for record in solutions),
             "labelled_steps": sum(label is not None for record in solutions for label in record.labels),
         }
         if tokenizer is not None:
+            from grpo_pipeline.exchange.rows import build_text_rows
+
             rows, dropped = build_text_rows(
                 solutions, ids, tokenizer, split=split, neutral=neutral, max_length=max_length
             )
@@ -97,7 +97,7 @@ def import_file(
     return Store(out).build(spec, max(1, -(-len(records) // RECORDS_PER_SHARD)), make)
 
 
-def _tokenizer_id(model: Path) -> str:
+def tokenizer_id(model: Path) -> str:
     """A hash of the tokenizer's files: what cuts the same texts into the same tokens."""
     digest = hashlib.sha256()
     for file in sorted([*model.glob("tokenizer*"), *model.glob("special_tokens_map.json"), *model.glob("vocab.*")]):

@@ -48,7 +48,9 @@ def _records(raw: RawRecord, line: int) -> Iterator[StepRecord]:
             extra["value"] = value
         # The white space around a step is the form's; it is kept apart so that it can be put back.
         bare = tuple(step.strip() for step in steps)
-        extra["space"] = [[s[: len(s) - len(s.lstrip())], s[len(s.rstrip()) :]] if s.strip() else [s, ""] for s in steps]
+        extra["space"] = [
+            [s[: len(s) - len(s.lstrip())], s[len(s.rstrip()) :]] if s.strip() else [s, ""] for s in steps
+        ]
         labels = (*(None for _ in steps[1:]), value) if steps else ()
         yield StepRecord(question, bare, labels, gold, form=NAME, extra=extra)
 

@@ -30,7 +30,9 @@ def _record(raw: RawRecord) -> StepRecord:
     # The tag stands after a space; a line break leads to the next step. Anything else is kept as it is.
     *bodies, tail = pieces
     steps = [body.removeprefix("\n") if i else body for i, body in enumerate(bodies)]
-    plain = all(body.startswith("\n") for body in bodies[1:]) and all(body.endswith(" ") for body in bodies) and not tail
+    plain = (
+        all(body.startswith("\n") for body in bodies[1:]) and all(body.endswith(" ") for body in bodies) and not tail
+    )
     question, marker, first = steps[0].rpartition(" Step 1: ") if steps else ("", "", "")
     if not plain or not marker:
         raise UserError(
@@ -55,7 +57,8 @@ def _labels(raw: RawRecord, pieces: list[str], judged: str) -> list[float]:
     for index, piece in enumerate(pieces):
         if not judged.startswith(piece, at):
             raise UserError(
-                f"{raw.where}: field 'label' is not 'input' with + and - for its tags: it differs from character {at} on"
+                f"{raw.where}: field 'label' is not 'input' with + and - for its tags: it differs from "
+                f"character {at} on"
             )
         at += len(piece)
         if index < len(pieces) - 1:

@@ -59,7 +59,9 @@ def _records(raw: RawRecord, line: int) -> Iterator[StepRecord]:
             for slot, entry in _entries(steps)
         }
     except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UserError(f"{raw.where}: not PRM800K's nesting (question.problem, label.steps[].completions[]): {error!r}") from None
+        raise UserError(
+            f"{raw.where}: not PRM800K's nesting (question.problem, label.steps[].completions[]): {error!r}"
+        ) from None
     yield StepRecord(
         problem,
         tuple(taken[slot][0] for slot in path),

@@ -125,3 +125,18 @@ def take_texts(raw: RawRecord, column: str) -> tuple[str, ...]:
 def rest(raw: RawRecord, known: tuple[str, ...]) -> dict[str, Any]:
     """The columns besides the known ones."""
     return {name: value for name, value in raw.values.items() if name not in known}
+
+
+Neutral = Literal["good", "bad", "unlabelled"]
+"""What a neutral rating trains as; Lightman et al. 2023 count it as good."""
+
+RATED_FORMS = ("prm800k", "prm800k-steps")
+"""Forms in which `NEUTRAL` is a person's rating and not an estimate of one half."""
+
+
+def settle_neutral(record: StepRecord, how: Neutral) -> tuple[float | None, ...]:
+    """The record's labels, with a person's neutral ratings made 1, 0 or None."""
+    if record.form not in RATED_FORMS:
+        return record.labels
+    settled = {"good": 1.0, "bad": 0.0, "unlabelled": None}[how]
+    return tuple(settled if label == NEUTRAL else label for label in record.labels)

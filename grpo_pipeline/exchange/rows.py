@@ -6,30 +6,15 @@ The texts are written as own PRMs are later asked about texts (`models.forms.Ste
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
 
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.exchange.records import NEUTRAL, StepRecord, hard
+from grpo_pipeline.exchange.records import Neutral, StepRecord, hard, settle_neutral
 from grpo_pipeline.models.forms import StepwiseForm
 from grpo_pipeline.problems.identity import problem_id
 from grpo_pipeline.tables import from_rows
-
-Neutral = Literal["good", "bad", "unlabelled"]
-"""What a neutral rating trains as; Lightman et al. 2023 count it as good."""
-
-RATED_FORMS = ("prm800k", "prm800k-steps")
-"""Forms in which `NEUTRAL` is a person's rating and not an estimate of one half."""
-
-
-def settle_neutral(record: StepRecord, how: Neutral) -> tuple[float | None, ...]:
-    """The record's labels, with a person's neutral ratings made 1, 0 or None."""
-    if record.form not in RATED_FORMS:
-        return record.labels
-    settled = {"good": 1.0, "bad": 0.0, "unlabelled": None}[how]
-    return tuple(settled if label == NEUTRAL else label for label in record.labels)
 
 
 def build_text_rows(

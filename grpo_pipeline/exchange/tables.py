@@ -93,8 +93,13 @@ def pairs_table(records: Sequence[PairRecord], start: int = 0) -> pl.DataFrame:
 
 def read_pairs(pairs: pl.DataFrame, form: str) -> list[PairRecord]:
     """The records of `pairs` rows, in their file's order."""
-    columns = ("prompt", "chosen", "rejected")
     return [
-        PairRecord(*(json.loads(row[column]) for column in columns), form=form, extra=json.loads(row["extra"]))
+        PairRecord(
+            json.loads(row["prompt"]),
+            json.loads(row["chosen"]),
+            json.loads(row["rejected"]),
+            form,
+            json.loads(row["extra"]),
+        )
         for row in pairs.sort("place").iter_rows(named=True)
     ]

@@ -123,5 +123,3 @@ def _sample(name: str, frame: pl.DataFrame) -> Table:
 def _short(value: object) -> str:
     text = show(value)
     return text if len(text) <= _CELL else f"{text[: _CELL - 3]}..."
-
-

@@ -55,8 +55,10 @@ def diff_runs(a: Store, b: Store) -> list[Section]:
     left, right = ({ref.path: ref for ref in store.artifacts()} for store in (a, b))
     facts = {
         "artifacts in both": len(left.keys() & right.keys()),
-        "only in A": ", ".join(sorted(path.removeprefix("artifacts/") for path in left.keys() - right.keys())) or "none",
-        "only in B": ", ".join(sorted(path.removeprefix("artifacts/") for path in right.keys() - left.keys())) or "none",
+        "only in A": ", ".join(sorted(path.removeprefix("artifacts/") for path in left.keys() - right.keys()))
+        or "none",
+        "only in B": ", ".join(sorted(path.removeprefix("artifacts/") for path in right.keys() - left.keys()))
+        or "none",
     }
     figures = [
         {f"round {r['round']} {r['subject']} {r['metric']}": r["value"] for r in read("evaluations", s.root).to_dicts()}

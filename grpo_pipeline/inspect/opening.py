@@ -29,4 +29,6 @@ def open_artifact(path: str) -> ArtifactRef:
         for ref in Store(parts[0]).artifacts():
             if ref.path == f"artifacts/{parts[2]}":
                 return ref
-    raise UserError(f"{path}: there is no finished artifact here; give a folder such as RUN/artifacts/step_labels-r0-...")
+    raise UserError(
+        f"{path}: there is no finished artifact here; give a folder such as RUN/artifacts/step_labels-r0-..."
+    )

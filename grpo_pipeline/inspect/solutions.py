@@ -113,7 +113,7 @@ def _of(sources: Sources, table: str, rollout_ids: Sequence[str]) -> pl.DataFram
 
 def _known(ref: ArtifactRef, rollout_ids: Sequence[str]) -> dict[str, pl.DataFrame]:
     """What the artifact itself says of these rollouts' steps."""
-    known = {}
+    known: dict[str, pl.DataFrame] = {}
     for table in ("step_scores", "step_labels"):
         if table in ref.tables:
             known[table] = ref.scan(table).filter(pl.col("rollout_id").is_in(list(rollout_ids))).collect()

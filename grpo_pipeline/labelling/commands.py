@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.inspect.opening import open_artifact
 from grpo_pipeline.labelling.audit import LabelledSet, audit
 from grpo_pipeline.labelling.audit_report import render_audit
 from grpo_pipeline.labelling.evidence import Truncated
@@ -70,22 +71,6 @@ def parse_rule(rule: str, threshold: float | None, after: str, truncated: str) -
 def _one_of(option: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise UserError(f"{option} {value}: use one of {', '.join(allowed)}")
-
-
-def open_artifact(folder: str) -> ArtifactRef:
-    """The artifact in a folder ``RUN/artifacts/NAME``.
-
-    Raises:
-        UserError: There is no finished artifact.
-    """
-    parts = folder.rstrip("/").rsplit("/", 2)
-    if len(parts) == 3 and parts[1] == "artifacts":
-        for ref in Store(parts[0]).artifacts():
-            if ref.path == f"artifacts/{parts[2]}":
-                return ref
-    raise UserError(
-        f"{folder}: there is no finished artifact here; give a folder such as runs/NAME/artifacts/step_labels-r0-..."
-    )
 
 
 def relabel_artifact(ref: ArtifactRef, rule: Rule, judge: ArtifactRef | None = None) -> ArtifactRef:

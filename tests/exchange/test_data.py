@@ -7,8 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from grpo_pipeline.exchange.exporting import export_artifact
 from grpo_pipeline.exchange.files import read_form, write_rows
 from grpo_pipeline.exchange.forms import FORMS
+from grpo_pipeline.exchange.importing import import_file
+from grpo_pipeline.store.verify import verify
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -46,6 +49,17 @@ def test_every_row_is_written_back(name, tmp_path):
     assert read_form(copy, form) == records
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_an_import_is_exported_as_it_was(name, tmp_path):
+    form, file = FILES[name]
+    path = DATA / file
+    ref = import_file(path, form, tmp_path / "run")
+    assert verify(tmp_path / "run") == []
+    copy = tmp_path / path.name
+    assert not export_artifact(ref, form, copy).skipped
+    assert rows_of(copy) == rows_of(path)
+
+
 def labels(name):
     form, file = FILES[name]
     return Counter(label for record in read_form(DATA / file, form) for label in record.labels)
@@ -55,6 +69,10 @@ def test_counts_of_processbench():
     records = read_form(DATA / FILES["gsm8k"][1], "processbench")
     assert (len(records), sum(len(r.steps) for r in records)) == (400, 2082)
     assert sum(0.0 in r.labels for r in records) == 207
+    published = rows_of(DATA / FILES["gsm8k"][1])
+    judged = sum(len(row["steps"]) if row["label"] == -1 else row["label"] + 1 for row in published)
+    assert judged == 1568
+    assert sum(label is not None for r in records for label in r.labels) == judged
     records = read_form(DATA / FILES["math"][1], "processbench")
     assert (len(records), sum(len(r.steps) for r in records)) == (1000, 6505)
     assert sum(0.0 in r.labels for r in records) == 594

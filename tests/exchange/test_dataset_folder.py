@@ -1,5 +1,7 @@
 """The data set folder: opened by `datasets`, its card true, its upload listed before anything is sent."""
 
+import json
+
 import datasets
 import huggingface_hub
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.commands import export_command
 from grpo_pipeline.exchange.dataset_folder import write_dataset_folder
+from grpo_pipeline.exchange.importing import import_file
 from grpo_pipeline.exchange.push import list_upload, push_folder
 
 
@@ -43,6 +46,19 @@ def test_the_card_counts_and_names_what_it_was_made_from(folder):
         "  - labelling: `schedule=brute, completions=4`",
     ):
         assert line in card.splitlines()
+
+
+def test_an_imported_file_becomes_a_test_split_whatever_its_columns_are_called(tmp_path):
+    row = {"prompt": "q", "completions": ["a", "b"], "labels": [True, False], "source": 5, "soft": "no"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row) + "\n")
+    ref = import_file(tmp_path / "x.jsonl", "trl-stepwise", tmp_path / "run", split="eval")
+    write_dataset_folder(ref, tmp_path / "set")
+    loaded = datasets.load_dataset(str(tmp_path / "set"), cache_dir=str(tmp_path / "cache"))
+    assert list(loaded) == ["test"]
+    assert (loaded["test"][0]["soft_labels"], loaded["test"][0]["source"]) == ([1.0, 0.0], "trl-stepwise")
+    card = (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
+    assert "license: unknown" in card
+    assert "those of the file that was imported" in card
 
 
 def test_a_folder_with_something_in_it_is_left_alone(folder, run):

@@ -103,7 +103,10 @@ def count(node):
 @patient
 @given(st.lists(nodes, min_size=1, max_size=3), st.randoms())
 def test_trees_come_back_whatever_the_order_of_their_nodes(trees, random):
-    rows = [{"question": "q", "final_answer": "1", "reasoning_steps": tree, "question_id": i} for i, tree in enumerate(trees)]
+    rows = [
+        {"question": "q", "final_answer": "1", "reasoning_steps": tree, "question_id": i}
+        for i, tree in enumerate(trees)
+    ]
     records = read("math-aps-tree", *rows)
     assert len(records) == sum(map(count, trees))
     random.shuffle(records)
@@ -168,9 +171,9 @@ def test_math_shepherd_keeps_irregular_numbers():
         ("q Step 1: a ки", "q Step 1: b +", "differs from character"),
         ("q Step 1: a ки", "q Step 1: a ки", r"expected \+ or -"),
         ("q Step 1: a ки", "q Step 1: a + more", "goes on after the last step"),
-        ("q Step 1: aки", "q Step 1: a+", "expected \"question Step 1"),
-        ("q and no step", "q and no step", "expected \"question Step 1"),
-        ("q first ки", "q first +", "expected \"question Step 1"),
+        ("q Step 1: aки", "q Step 1: a+", 'expected "question Step 1'),
+        ("q and no step", "q and no step", 'expected "question Step 1'),
+        ("q first ки", "q first +", 'expected "question Step 1'),
     ],
 )
 def test_math_shepherd_refuses(text, judged, message):

@@ -10,8 +10,8 @@ from grpo_pipeline.exchange.commands import export_command, import_command
 from grpo_pipeline.exchange.exporting import export_artifact
 from grpo_pipeline.exchange.files import read_form
 from grpo_pipeline.exchange.importing import import_file
-from grpo_pipeline.exchange.records import StepRecord
-from grpo_pipeline.exchange.rows import build_text_rows, settle_neutral
+from grpo_pipeline.exchange.records import StepRecord, settle_neutral
+from grpo_pipeline.exchange.rows import build_text_rows
 from grpo_pipeline.store.verify import verify
 from tests.models.conftest import make_tokenizer
 
@@ -22,7 +22,14 @@ def write_lines(path, rows):
 
 
 BENCH = [
-    {"id": f"x-{i}", "generator": "m", "problem": f"q{i}", "steps": ["a", "b"], "label": label, "final_answer_correct": label < 0}
+    {
+        "id": f"x-{i}",
+        "generator": "m",
+        "problem": f"q{i}",
+        "steps": ["a", "b"],
+        "label": label,
+        "final_answer_correct": label < 0,
+    }
     for i, label in [(2, -1), (1, 0), (1, 1)]
 ]
 PAIRS = [{"prompt": "q", "chosen": "a", "rejected": "b", "score": 2.5}, {"prompt": [], "chosen": "a", "rejected": "b"}]

@@ -20,7 +20,7 @@ def run_folder(_built, tmp_path):
 
 @pytest.fixture
 def artifact(run_folder):
-    def find(stage, round=0):  # noqa: A002
+    def find(stage, round=0):
         return str(next((run_folder / "artifacts").glob(f"{stage}-r{round}-*")))
 
     return find

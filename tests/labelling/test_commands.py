@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from grpo_pipeline.answers import check_many
 from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.labelling.commands import audit_command, open_artifact, oracle_truth, relabel_command
+from grpo_pipeline.inspect.opening import open_artifact
+from grpo_pipeline.labelling.commands import audit_command, oracle_truth, relabel_command
 from grpo_pipeline.labelling.label import label_steps
 from grpo_pipeline.labelling.rules import Rule, relabel
 from grpo_pipeline.labelling.steps import split_rollouts

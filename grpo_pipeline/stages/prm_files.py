@@ -1,0 +1,233 @@
+"""Stages of `evaluate-prm`: anyone's PRM on labelled files and on sampled solutions, read as text.
+
+Texts are written in the PRM's own form (`models.forms`). Own PRMs on own rollouts are better measured on the
+sampled tokens, as `iterate-rl` does.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.exchange.artifacts import own_solutions, sources_of
+from grpo_pipeline.exchange.importing import STAGE as IMPORTED
+from grpo_pipeline.exchange.importing import import_file, tokenizer_id
+from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
+from grpo_pipeline.exchange.tables import read_solutions
+from grpo_pipeline.stages.run import ModelRef, Run, run_root
+from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.tables import from_rows
+
+if TYPE_CHECKING:
+    from grpo_pipeline.evaluation.labelled import LabelledSet
+
+VERSION = 1
+
+WHOLE_FORMS = ("processbench", "math-shepherd", "trl-stepwise", "rlhflow")
+"""Forms whose records are whole solutions."""
+
+
+def open_prm(config: RunConfig) -> ModelRef:
+    """The reward model to measure, `prm_evaluation.model`.
+
+    Raises:
+        UserError: It is not set, or the folder holds no model.
+    """
+    from grpo_pipeline.models.content import content_id
+    from grpo_pipeline.models.loading import check_model_folder
+
+    if config.prm_evaluation.model is None:
+        raise UserError("prm_evaluation.model is not set: give the reward model's folder")
+    if not config.prm_evaluation.files and not config.prm_evaluation.rollouts:
+        raise UserError("nothing to measure on: set prm_evaluation.files (FORM:PATH) or prm_evaluation.rollouts")
+    folder = Path(config.prm_evaluation.model)
+    check_model_folder(folder)
+    return ModelRef(folder=folder, model_id=content_id(folder))
+
+
+def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
+    """The rows of `prm_dataset`, which must have been cut by the tokenizer of the model to train.
+
+    Raises:
+        UserError: The folder holds no such rows, or rows of another tokenizer.
+    """
+    from grpo_pipeline.inspect.opening import open_artifact
+
+    ref = open_artifact(config.prm_dataset or "")
+    if "prm_dataset" not in ref.tables:
+        raise UserError(f"{ref}: no prm_dataset table; import with --model, or give an artifact of stage prm_dataset")
+    cut_by = ref.manifest().config.get("tokenizer")
+    if ref.stage == IMPORTED and cut_by != tokenizer_id(start.folder):
+        raise UserError(
+            f"{ref}: its rows were cut by another tokenizer than that of {start.folder}; import the file again with "
+            f"--model {start.folder}"
+        )
+    return ref
+
+
+def import_labelled(config: RunConfig, entry: str) -> ArtifactRef:
+    """One of `prm_evaluation.files`, imported into the run as evaluation data.
+
+    Raises:
+        UserError: The entry is not FORM:PATH, or the file is not in that form.
+    """
+    form, colon, path = entry.partition(":")
+    if not colon:
+        raise UserError(f"prm_evaluation.files: {entry!r} is not FORM:PATH, such as processbench:gsm8k.json")
+    return import_file(Path(path), form, run_root(config), split="eval")
+
+
+def score_labelled(config: RunConfig, solutions: ArtifactRef, prm: ModelRef) -> ArtifactRef:
+    """The PRM's score of every step of the solutions; of single judged steps only theirs; table `step_scores`.
+
+    Raises:
+        UserError: The model is not of `prm_evaluation.form`, or a solution cannot be written in it.
+    """
+    run = Run(config)
+    spec = run.spec("labelled_scores", VERSION, 0, (solutions, prm), form=config.prm_evaluation.form)
+
+    def make(_: int) -> ShardResult:
+        from grpo_pipeline.models.forms import score_texts
+        from grpo_pipeline.models.others import open_prm as load
+
+        usable, skipped = _scorable(_records(solutions))
+        model, form = load(prm.folder, config.prm_evaluation.form, dtype=config.model.dtype, device=config.model.device)
+        scores = score_texts(
+            model,
+            form,
+            [(record.question, record.steps) for _, record in usable],
+            tokens_per_batch=config.training.tokens_per_microbatch,
+        )
+        rows = [
+            {
+                "rollout_id": name,
+                "problem_id": problem,
+                "step_index": index,
+                "score": float(value),
+                "prm_id": prm.model_id,
+            }
+            for ((name, problem), record), values in zip(usable, scores, strict=True)
+            for index, value in enumerate(values)
+            if _is_whole(record) or record.labels[index] is not None
+        ]
+        return ShardResult({"step_scores": from_rows(rows, "step_scores")}, counts=skipped)
+
+    return run.store.build(spec, 1, make)
+
+
+def evaluate_labelled(
+    config: RunConfig, prm: ModelRef, scored: tuple[tuple[ArtifactRef, ArtifactRef], ...]
+) -> ArtifactRef:
+    """Figures on all sets together; table `evaluations` (see `evaluation.labelled.evaluate_sets`).
+
+    Args:
+        config: The run.
+        prm: The reward model.
+        scored: Pairs of solutions and their scores.
+    """
+    from grpo_pipeline.evaluation.labelled import evaluate_sets
+
+    run = Run(config)
+    how = config.prm_evaluation
+    spec = run.spec(
+        "labelled_evaluation",
+        VERSION,
+        0,
+        (prm, *(ref for pair in scored for ref in pair)),
+        threshold=how.threshold,
+        tune_on=how.tune_on,
+        neutral=how.neutral,
+    )
+
+    def make(_: int) -> ShardResult:
+        sets = [_labelled_set(config, solutions, scores) for solutions, scores in scored]
+        frame = evaluate_sets(sets, threshold=how.threshold, tune_on=how.tune_on, prm_id=prm.model_id)
+        return ShardResult({"evaluations": frame})
+
+    return run.store.build(spec, 1, make)
+
+
+Named = tuple[tuple[str, str], StepRecord]
+"""(solution's id, problem's id) and the solution."""
+
+
+def _records(ref: ArtifactRef) -> list[Named]:
+    if "solutions" in ref.tables:
+        table = ref.read("solutions").sort("place")
+        ids = table.select("solution_id", "problem_id").iter_rows()
+        return [((name, problem), record) for (name, problem), record in zip(ids, read_solutions(table), strict=True)]
+    records = own_solutions(ref, unlabelled=True)
+    return [((record.extra["rollout_id"], record.extra["problem_id"]), record) for record in records]
+
+
+def _scorable(records: list[Named]) -> tuple[list[Named], dict[str, int]]:
+    """Records with something to judge, and how many were left out for what reason."""
+    skipped = {"unlabelled": 0, "empty_step": 0}
+    usable = []
+    for name, record in records:
+        if not _is_whole(record) and all(label is None for label in record.labels):
+            skipped["unlabelled"] += 1
+        elif not record.steps or not all(step.strip() for step in record.steps):
+            skipped["empty_step"] += 1
+        else:
+            usable.append((name, record))
+    return usable, {reason: count for reason, count in skipped.items() if count}
+
+
+def _is_whole(record: StepRecord) -> bool:
+    return record.form in (*WHOLE_FORMS, "own")
+
+
+def _labelled_set(config: RunConfig, solutions: ArtifactRef, scores: ArtifactRef) -> "LabelledSet":
+    from grpo_pipeline.evaluation.labelled import LabelledSet
+
+    frame = scores.read("step_scores")
+    if solutions.stage != IMPORTED:
+        from grpo_pipeline.evaluation.oracle import judge_rollouts
+
+        sources = sources_of(solutions)
+        truth = judge_rollouts(sources.gather("problems"), solutions.read("steps"))
+        checked = sources.gather("checked").join(frame, on="rollout_id", how="semi")
+        name = solutions.path.rsplit("/", 1)[-1].rsplit("-", 1)[0]
+        return LabelledSet(name, frame, truth, whole=True, checked=checked)
+    records = _records(solutions)
+    truth = _truth(config, records).join(frame, on=["rollout_id", "step_index"], how="semi")
+    manifest = solutions.manifest().config
+    return LabelledSet(
+        Path(manifest["file"]).stem,
+        frame,
+        truth,
+        whole=manifest["form"] in WHOLE_FORMS,
+        checked=_verdicts(records, frame),
+        first_error=manifest["form"] == "processbench",
+    )
+
+
+def _truth(config: RunConfig, records: list[Named]) -> pl.DataFrame:
+    rows = [
+        (name, index, hard(label))
+        for (name, _), record in records
+        for index, label in enumerate(settle_neutral(record, config.prm_evaluation.neutral))
+        if label is not None
+    ]
+    schema = {"rollout_id": pl.String, "step_index": pl.Int32, "is_good": pl.Boolean}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _verdicts(records: list[Named], scores: pl.DataFrame) -> pl.DataFrame | None:
+    """`checked` rows of solutions whose file says whether the final answer is right; None where it does not."""
+    rows = [
+        {
+            "rollout_id": name,
+            "problem_id": problem,
+            "answer": record.final_answer,
+            "verdict": "correct" if record.extra["final_answer_correct"] else "wrong",
+            "reason": "stated by the file",
+            "checker_version": "file",
+        }
+        for (name, problem), record in records
+        if isinstance(record.extra.get("final_answer_correct"), bool)
+    ]
+    return from_rows(rows, "checked").join(scores, on="rollout_id", how="semi") if rows else None
