@@ -3,7 +3,8 @@
 ``grpo-pipeline make-tiny`` makes ``data/tiny/``: demonstrations of generated problems with habits in them
 (:mod:`grpo_pipeline.models.demonstrations`), a tokenizer, a causal language model of about a third of a
 million parameters trained on them, and a card with what was measured on held-out problems. Seeded: the same
-seed, package versions and thread count give the same model on the same machine.
+seed, package versions and thread count give the same model on the same machine. Making it took under ten
+minutes of CPU time, training and measuring together.
 """
 
 import math
