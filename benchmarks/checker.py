@@ -89,8 +89,7 @@ def side_by_side(cases: list[dict[str, Any]]) -> dict[str, Any]:
             times[name].append(time.perf_counter() - started)
             right[name].append(verdict is case["expected"])
     figures: dict[str, Any] = {
-        name: {"accuracy": round(sum(right[name]) / len(cases), 4), **quantiles(times[name])}
-        for name in graders
+        name: {"accuracy": round(sum(right[name]) / len(cases), 4), **quantiles(times[name])} for name in graders
     }
     kinds = sorted({case["kind"] for case in cases})
     figures["by_kind"] = {
@@ -99,9 +98,7 @@ def side_by_side(cases: list[dict[str, Any]]) -> dict[str, Any]:
         for kind in kinds
     }
     figures["cases"] = len(cases)
-    figures["median_speedup"] = round(
-        figures["math_verify_verl"]["median_ms"] / figures["ours"]["median_ms"], 1
-    )
+    figures["median_speedup"] = round(figures["math_verify_verl"]["median_ms"] / figures["ours"]["median_ms"], 1)
     return figures
 
 

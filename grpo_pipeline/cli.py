@@ -90,6 +90,43 @@ def make_tiny(
     make_tiny_command(out, seed)
 
 
+@app.command("import-model", rich_help_panel=_LABELS)
+def import_model(
+    source: Annotated[str, typer.Argument(help="GGUF file, model folder, Hugging Face id, or 'smollm2'.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.")],
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    trust_remote_code: Annotated[bool, typer.Option(help="Run code that the source brings.")] = False,
+) -> None:
+    """Turn a model (GGUF or transformers) into a local folder of safetensors with its tokenizer."""
+    from grpo_pipeline.models.importing import import_model_command
+
+    import_model_command(source, out=out, dtype=dtype, trust_remote_code=trust_remote_code)
+
+
+@app.command("serve-completer", rich_help_panel=_LABELS)
+def serve_completer(
+    model: Annotated[Path, typer.Argument(help="Model folder to serve.")],
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    max_model_len: Annotated[int | None, typer.Option(help="Context limit; the model's if not given.")] = None,
+    max_batch: Annotated[int, typer.Option(help="Sequences decoded at once.")] = 256,
+    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory.")] = 0.9,
+    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that the model is spread over.")] = 1,
+) -> None:
+    """Serve a model for step-label completions with vLLM; the server ends with this command."""
+    from grpo_pipeline.engines.serving import serve_completer_command
+
+    serve_completer_command(
+        model,
+        host=host,
+        port=port,
+        max_model_len=max_model_len,
+        max_batch=max_batch,
+        gpu_memory_utilization=gpu_memory_utilization,
+        tensor_parallel_size=tensor_parallel_size,
+    )
+
+
 def run() -> None:
     """Run the program; a user's mistake is one message and exit code 2."""
     try:

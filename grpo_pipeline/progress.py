@@ -43,8 +43,9 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
-    """Show a bar while the block runs. Nested and concurrent bars share the screen and go when
-    they are done; the outermost one stays.
+    """Show a bar while the block runs.
+
+    Nested and concurrent bars share the screen and go when they are done; the outermost one stays.
 
     Args:
         description: What is being done.

@@ -9,11 +9,7 @@ def canonical(node: n.Node) -> str:  # noqa: C901, PLR0911 - one case a kind
     """Equal strings mean equal values; different strings mean nothing."""
     match node:
         case n.Number(value=value):
-            return (
-                f"{value.numerator:x}"
-                if value.denominator == 1
-                else f"{value.numerator:x}/{value.denominator:x}"
-            )
+            return f"{value.numerator:x}" if value.denominator == 1 else f"{value.numerator:x}/{value.denominator:x}"
         case n.Symbol(name=name):
             return f"${name}"
         case n.Constant(name=name) | n.NamedSet(name=name):
@@ -47,9 +43,7 @@ def children(node: n.Node) -> tuple[n.Node, ...]:
             return parts
         case n.Sequence(items=parts) | n.Listing(items=parts) | n.Relation(operands=parts):
             return parts
-        case (
-            n.Div(top=left, bottom=right) | n.Pow(base=left, exponent=right) | n.SetOp(left=left, right=right)
-        ):
+        case n.Div(top=left, bottom=right) | n.Pow(base=left, exponent=right) | n.SetOp(left=left, right=right):
             return (left, right)
         case n.BigOp(low=low, high=high, body=body):
             return tuple(part for part in (low, high, body) if part is not None)
@@ -89,6 +83,4 @@ def decimal_digits(node: n.Node) -> int:
 
 def is_scalar(node: n.Node) -> bool:
     """Whether the node stands for one number or one expression."""
-    return isinstance(
-        node, n.Number | n.Symbol | n.Constant | n.Add | n.Mul | n.Div | n.Pow | n.Call | n.BigOp
-    )
+    return isinstance(node, n.Number | n.Symbol | n.Constant | n.Add | n.Mul | n.Div | n.Pow | n.Call | n.BigOp)

@@ -138,9 +138,7 @@ def _compare(gold: str, span: str, *, heavy: bool) -> Check:
     if said.refused:
         return _refusal(span, said.refused)
     if meant.refused:
-        return (
-            Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
-        )
+        return Check("wrong", span, "text_differs") if _is_words(said) else Check("timeout", span, "undecided")
     return _compare_readings(meant, said, span, heavy=heavy)
 
 

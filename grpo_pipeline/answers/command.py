@@ -76,17 +76,13 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
             f"{where}: not JSON ({error.msg} at character {error.pos + 1}); write one object a line"
         ) from None
     if not isinstance(row, dict):
-        raise UserError(
-            f"{where}: a JSON object is needed, with the fields gold and pred, not {type(row).__name__}"
-        )
+        raise UserError(f"{where}: a JSON object is needed, with the fields gold and pred, not {type(row).__name__}")
     for field in ("gold", "pred"):
         if field not in row:
             raise UserError(f"{where}: the field {field!r} is missing; its fields are {sorted(row)}")
         if not isinstance(row[field], str):
             kind = type(row[field]).__name__
-            raise UserError(
-                f"{where}, field {field!r}: a string is needed, not {kind}; write it in quotation marks"
-            )
+            raise UserError(f"{where}, field {field!r}: a string is needed, not {kind}; write it in quotation marks")
     if row.get("mode", "solution") not in MODES:
         raise UserError(f"{where}, field 'mode': {row['mode']!r} is unknown; write 'answer' or 'solution'")
     return row
@@ -109,21 +105,14 @@ def write_checks(out: Path, rows: list[dict[str, Any]], checks: list[Check]) -> 
     partial = out.with_name(f".{out.name}.partial")
     try:
         if out.suffix == ".jsonl":
-            merged = (
-                json.dumps({**row, **extra}, ensure_ascii=False)
-                for row, extra in zip(rows, added, strict=True)
-            )
+            merged = (json.dumps({**row, **extra}, ensure_ascii=False) for row, extra in zip(rows, added, strict=True))
             # A lone surrogate may come in through a JSON escape and has no UTF-8 form; it leaves as it came.
-            partial.write_text(
-                "".join(f"{line}\n" for line in merged), encoding="utf-8", errors="backslashreplace"
-            )
+            partial.write_text("".join(f"{line}\n" for line in merged), encoding="utf-8", errors="backslashreplace")
         else:
             _write_parquet(partial, rows, added)
         partial.replace(out)
     except OSError as error:
-        raise UserError(
-            f"{out}: cannot be written ({error.strerror}); choose another place with --out"
-        ) from None
+        raise UserError(f"{out}: cannot be written ({error.strerror}); choose another place with --out") from None
     finally:
         partial.unlink(missing_ok=True)
 
@@ -131,9 +120,7 @@ def write_checks(out: Path, rows: list[dict[str, Any]], checks: list[Check]) -> 
 def _write_parquet(path: Path, rows: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
     import polars as pl
 
-    columns: dict[str, list[str | None]] = {
-        name: [_clean(row[name]) for row in rows] for name in ("gold", "pred")
-    }
+    columns: dict[str, list[str | None]] = {name: [_clean(row[name]) for row in rows] for name in ("gold", "pred")}
     columns["mode"] = [_mode(row) for row in rows]
     for name in ("answer", "verdict", "reason", "checker_version"):
         columns[name] = [_clean(row[name]) for row in added]
@@ -147,9 +134,7 @@ def _clean(text: str | None) -> str | None:
 
 def show_counts(checks: list[Check], console: Console) -> None:
     """A small table: verdict, reason, count, share, meaning."""
-    table = Table(
-        title=f"{len(checks)} answers checked (checker version {CHECKER_VERSION})", title_justify="left"
-    )
+    table = Table(title=f"{len(checks)} answers checked (checker version {CHECKER_VERSION})", title_justify="left")
     table.add_column("verdict")
     table.add_column("reason")
     table.add_column("count", justify="right")

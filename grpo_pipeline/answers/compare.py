@@ -34,18 +34,9 @@ class Comparer(ValueComparer):
             NeedsWorker: where a worker process has to go on.
         """
         gold, answer = unwrap(spread(gold)), unwrap(spread(answer))
-        if (
-            isinstance(gold, n.Listing)
-            and isinstance(answer, n.Listing)
-            and canonical(gold) == canonical(answer)
-        ):
+        if isinstance(gold, n.Listing) and isinstance(answer, n.Listing) and canonical(gold) == canonical(answer):
             return True
-        if (
-            has_inequality(gold)
-            or has_inequality(answer)
-            or is_set_operation(gold)
-            or is_set_operation(answer)
-        ):
+        if has_inequality(gold) or has_inequality(answer) or is_set_operation(gold) or is_set_operation(answer):
             return self.same_real_sets(gold, answer)
         if isinstance(gold, n.Relation) or isinstance(answer, n.Relation):
             return self.same_relations(gold, answer)
@@ -67,11 +58,7 @@ class Comparer(ValueComparer):
         if isinstance(gold, n.Relation) and isinstance(answer, n.Relation):
             if canonical(gold) == canonical(answer):
                 return True
-            if (
-                named_gold is not None
-                and named_answer is not None
-                and same_name(named_gold[0], named_answer[0])
-            ):
+            if named_gold is not None and named_answer is not None and same_name(named_gold[0], named_answer[0]):
                 return self.same(named_gold[1], named_answer[1]) or self.same_equations(gold, answer)
             return self.same_equations(gold, answer)
         if named_gold is None or named_answer is None:
@@ -101,9 +88,7 @@ class Comparer(ValueComparer):
             return self.same_inequalities(gold, answer)
         if isinstance(gold, n.SetOp) and isinstance(answer, n.SetOp) and gold.op == answer.op:
             straight = self.same(gold.left, answer.left) and self.same(gold.right, answer.right)
-            crossed = (
-                gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
-            )
+            crossed = gold.op != "-" and self.same(gold.left, answer.right) and self.same(gold.right, answer.left)
             return straight or crossed
         if isinstance(gold, n.Relation) and gold.ops == ("in",):
             return self.same(gold.operands[1], answer)
@@ -118,11 +103,7 @@ class Comparer(ValueComparer):
     def same_open_interval(self, gold: n.Node, answer: n.Node) -> bool:
         """A < x <= b with symbolic ends beside (a, b]."""
         relation, interval = (gold, answer) if isinstance(gold, n.Relation) else (answer, gold)
-        if (
-            not isinstance(relation, n.Relation)
-            or not isinstance(interval, n.Sequence)
-            or len(interval.items) != 2
-        ):
+        if not isinstance(relation, n.Relation) or not isinstance(interval, n.Sequence) or len(interval.items) != 2:
             return False
         relation = ascending(relation)
         if len(relation.ops) != 2 or not set(relation.ops) <= {"<", "<="}:
@@ -168,9 +149,7 @@ class Comparer(ValueComparer):
             )
         if isinstance(gold, n.Matrix) or isinstance(answer, n.Matrix):
             left_items, right_items = as_vector(gold), as_vector(answer)
-            return (
-                left_items is not None and right_items is not None and self.all_same(left_items, right_items)
-            )
+            return left_items is not None and right_items is not None and self.all_same(left_items, right_items)
         if isinstance(gold, n.Sequence) and isinstance(answer, n.Sequence):
             return bracket_pair(gold) == bracket_pair(answer) and self.all_same(gold.items, answer.items)
         return False
@@ -196,9 +175,7 @@ class Comparer(ValueComparer):
             return False
         return self.all_same(record, vector) if listing is gold else self.all_same(vector, record)
 
-    def ordered_records(
-        self, gold: n.Node, answer: n.Node
-    ) -> tuple[tuple[n.Node, ...], tuple[n.Node, ...]] | None:
+    def ordered_records(self, gold: n.Node, answer: n.Node) -> tuple[tuple[n.Node, ...], tuple[n.Node, ...]] | None:
         """AB = 4, CD = 5 beside 4, 5: names on one side only give an order, unless they are x_1, x_2."""
         for named, bare, swap in ((gold, answer, False), (answer, gold, True)):
             if not isinstance(named, n.Listing) or not isinstance(bare, n.Listing):
@@ -206,9 +183,7 @@ class Comparer(ValueComparer):
             if self.record(named) is None or any(isinstance(item, n.Relation) for item in bare.items):
                 continue
             pairs = [self.named(item) for item in named.items]
-            names = [
-                canonical(pair[0]).split("_")[0] for pair in pairs if pair is not None and pair[0] is not None
-            ]
+            names = [canonical(pair[0]).split("_")[0] for pair in pairs if pair is not None and pair[0] is not None]
             if len(set(names)) == len(names):
                 values = tuple(pair[1] for pair in pairs if pair is not None)
                 return (bare.items, values) if swap else (values, bare.items)

@@ -63,10 +63,7 @@ def _fold(parts: tuple[n.Node, ...], values: Values, start: Fraction, step: obje
 
 
 def _guard(value: Fraction | None) -> None:
-    if (
-        value is not None
-        and max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_INTEGER_BITS
-    ):
+    if value is not None and max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_INTEGER_BITS:
         raise Refused("over_limit", "a number too large")
 
 

@@ -89,11 +89,7 @@ class Parser(StructureParser):
             if ops[-1] == "=" and self.peek().value == "=":
                 self.next()
             operand = self.ratio()
-            if (
-                ops[-1] == "in"
-                and isinstance(operand, n.Symbol)
-                and operand.name in ("R", "N", "Z", "Q", "C")
-            ):
+            if ops[-1] == "in" and isinstance(operand, n.Symbol) and operand.name in ("R", "N", "Z", "Q", "C"):
                 operand = n.NamedSet(operand.name)
             operands.append(operand)
         return n.Relation(tuple(operands), tuple(ops)) if ops else operands[0]

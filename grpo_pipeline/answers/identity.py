@@ -97,9 +97,7 @@ def same_functions(left: n.Node, right: n.Node, *, heavy: bool) -> bool:
     raise Refused("undecided", "too few points where both are defined")
 
 
-def _values(
-    left: n.Node, right: n.Node, names: set[str], *, heavy: bool, real: bool
-) -> Iterator[tuple[Real, Real]]:
+def _values(left: n.Node, right: n.Node, names: set[str], *, heavy: bool, real: bool) -> Iterator[tuple[Real, Real]]:
     """Both values at each point where both exist."""
     mp = context()
     for point in points(names):

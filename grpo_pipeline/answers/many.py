@@ -37,9 +37,7 @@ def check_many(
     """
     modes: Sequence[Mode] = [mode] * len(texts) if isinstance(mode, str) else mode
     if not len(golds) == len(texts) == len(modes):
-        raise ValueError(
-            f"{len(golds)} golds, {len(texts)} texts and {len(modes)} modes are not the same number"
-        )
+        raise ValueError(f"{len(golds)} golds, {len(texts)} texts and {len(modes)} modes are not the same number")
     unknown = set(modes) - {"answer", "solution"}
     if unknown:
         raise ValueError(f"unknown mode {sorted(unknown)[0]!r}; it is 'answer' or 'solution'")
@@ -104,9 +102,7 @@ def _in_workers(
     pool = shared_pool() if workers is None else Pool(workers)
     try:
         with ThreadPoolExecutor(pool.size, thread_name_prefix="answer-checks") as threads:
-            yield from zip(
-                keys, threads.map(lambda key: pool.compare(key[0], key[1], time_limit), keys), strict=True
-            )
+            yield from zip(keys, threads.map(lambda key: pool.compare(key[0], key[1], time_limit), keys), strict=True)
     finally:
         if workers is not None:
             pool.close()

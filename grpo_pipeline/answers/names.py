@@ -24,13 +24,8 @@ def is_name(node: n.Node) -> bool:  # noqa: PLR0911 - one case a kind
             return name == "abs" and is_name(args[0])
         case n.Mul(factors=factors):
             symbols = all(isinstance(f, n.Symbol) for f in factors)
-            prefixed = (
-                factors[0] in (n.Symbol("Delta"), n.Symbol("nabla"), n.Symbol("partial"))
-                and len(factors) == 2
-            )
-            return symbols and (
-                prefixed or all(isinstance(f, n.Symbol) and _labels_a_point(f.name) for f in factors)
-            )
+            prefixed = factors[0] in (n.Symbol("Delta"), n.Symbol("nabla"), n.Symbol("partial")) and len(factors) == 2
+            return symbols and (prefixed or all(isinstance(f, n.Symbol) and _labels_a_point(f.name) for f in factors))
         case n.Sequence(left="(", items=items) | n.Ratio(parts=items):
             return all(is_name(item) for item in items)
     return False
@@ -55,11 +50,7 @@ def value_of(relation: n.Relation, *, heavy: bool) -> tuple[n.Node | None, n.Nod
     values = [(part, ops[k - 1] if k else "=") for k, part in enumerate(operands) if not is_name(part)]
     if not values:
         # All sides are names: x = y. The last one is the value of the first (f(y) = y).
-        return (
-            (operands[0], operands[-1])
-            if len(operands) == 2 and not isinstance(operands[0], n.Symbol)
-            else None
-        )
+        return (operands[0], operands[-1]) if len(operands) == 2 and not isinstance(operands[0], n.Symbol) else None
     if len(names) + len(values) < 2 or (names and not (is_name(operands[0]) or is_name(operands[-1]))):
         return None
     name = names[0] if names else None

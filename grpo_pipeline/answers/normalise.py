@@ -154,12 +154,7 @@ def tidy(text: str) -> str:
 def _strip_wrapping(text: str) -> str:
     for mark in ("***", "**", "```", "`", '"', "''", "__", "*", "_", "'"):
         size = len(mark)
-        if (
-            len(text) > 2 * size
-            and text.startswith(mark)
-            and text.endswith(mark)
-            and mark not in text[size:-size]
-        ):
+        if len(text) > 2 * size and text.startswith(mark) and text.endswith(mark) and mark not in text[size:-size]:
             text = text[size:-size].strip()
     if text.startswith("**"):
         text = text.replace("**", " ", 2)

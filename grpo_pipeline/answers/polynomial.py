@@ -32,9 +32,7 @@ def polynomial(node: n.Node, variable: str) -> list[Fraction] | None:  # noqa: P
         case n.Div(top=top, bottom=n.Number(value=value)) if value != 0:
             part = polynomial(top, variable)
             return None if part is None else [c / value for c in part]
-        case n.Pow(base=base, exponent=n.Number(value=value)) if (
-            value.denominator == 1 and 0 <= value <= MAX_DEGREE
-        ):
+        case n.Pow(base=base, exponent=n.Number(value=value)) if value.denominator == 1 and 0 <= value <= MAX_DEGREE:
             return _product([polynomial(base, variable)] * value.numerator)
     return None
 
@@ -70,9 +68,7 @@ def sum_of_powers(coefficients: list[Fraction], upto: int) -> Fraction:
     return sum(
         (
             c
-            * sum(
-                (comb(p + 1, k) * bernoulli[k] * end ** (p + 1 - k) for k in range(p + 1)), start=Fraction(0)
-            )
+            * sum((comb(p + 1, k) * bernoulli[k] * end ** (p + 1 - k) for k in range(p + 1)), start=Fraction(0))
             / (p + 1)
             for p, c in enumerate(coefficients)
         ),

@@ -30,9 +30,7 @@ class Worker:
     """One child process and its two pipes. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(
-            part for part in (str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")) if part
-        )
+        path = os.pathsep.join(part for part in (str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")) if part)
         # -P keeps the working directory off sys.path: a stray sympy.py beside a script is not imported.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, str(os.getpid())],

@@ -42,12 +42,8 @@ _ZERO_GROUP = re.compile(r",\s*0\d")  # 1,000 is no list of 1 and 0
 _TIME = re.compile(
     r"(\d{1,2})(?::([0-5]\d))?(?::([0-5]\d))?\s*(?:([ap])\s*\.?\s*m\s*\.?)?(?:\s*(?:o'clock))?", re.IGNORECASE
 )
-_BASE = re.compile(
-    r"(-?)\s*\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE
-)
-_BASE_WORDS = re.compile(
-    r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE
-)
+_BASE = re.compile(r"(-?)\s*\(?\s*([0-9A-Fa-f ]+?)\s*\)?\s*_\s*\{?\s*\(?\s*(\d{1,2}|[a-z]+)\s*\)?\s*\}?", re.IGNORECASE)
+_BASE_WORDS = re.compile(r"(-?)\s*([0-9A-Fa-f]+)\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2}|[a-z]+)\s*\)?", re.IGNORECASE)
 _CHOICE_ONLY = re.compile(r"\(?([A-J])\s*\)?\s*[.:)]?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\s*(?:is\s*)?:?\s*)?(?:\(\s*([A-J])\s*\)|([A-J])\s*[.):]|([A-J])$)"
@@ -99,11 +95,7 @@ def read(span: str) -> Reading:  # noqa: PLR0911 - one way out for each form
                 nodes.append(split)
         return Reading(compact(joined), words, tuple(nodes), "")
     except Refused as refused:
-        key = (
-            compact(join_thousands(text))
-            if refused.reason != "over_limit" or len(span) < 4_000
-            else span.strip()
-        )
+        key = compact(join_thousands(text)) if refused.reason != "over_limit" or len(span) < 4_000 else span.strip()
         return Reading(key, fold_words(text) if len(key) < 4_000 else "", (), refused.reason)
     except RecursionError:
         return Reading(span.strip(), "", (), "over_limit")
@@ -181,20 +173,14 @@ def _strip_fillers(tokens: list[Token]) -> list[Token]:
     """Drop words and marks in front that say nothing about the value."""
     start = 0
     first = next((k for k, token in enumerate(tokens) if token.kind not in ("word", "sym")), 0)
-    if (
-        0 < first <= 6
-        and tokens[first].value == "="
-        and any(token.kind == "word" for token in tokens[:first])
-    ):
+    if 0 < first <= 6 and tokens[first].value == "=" and any(token.kind == "word" for token in tokens[:first]):
         return tokens[first + 1 :]  # "Area = 12"
     if any(token.kind not in ("word", "end") for token in tokens):
         while tokens[start].kind in ("word", "op"):
             token = tokens[start]
             folded = token.value.casefold().strip(":.")
             if (token.kind == "word" and (folded in FILLERS or token.value in UNITS)) or (
-                token.kind == "op"
-                and token.value in ("=", "~", ":", "->")
-                and tokens[start + 1].kind != "end"
+                token.kind == "op" and token.value in ("=", "~", ":", "->") and tokens[start + 1].kind != "end"
             ):
                 start += 1
             else:
@@ -212,13 +198,7 @@ def _is_prose(plain: str, tokens: list[Token]) -> bool:
     if words and tokens[0].kind in ("word", "sym", "const"):
         return True
     bare = _LATEX_LEFT.sub("", plain)
-    return (
-        len(tokens) > 2
-        and bare.isalpha()
-        and len(bare) >= 3
-        and _vowel(bare)
-        and (bare.islower() or bare.istitle())
-    )
+    return len(tokens) > 2 and bare.isalpha() and len(bare) >= 3 and _vowel(bare) and (bare.islower() or bare.istitle())
 
 
 def _vowel(text: str) -> bool:
@@ -249,8 +229,6 @@ def is_bare_choice(span: str) -> bool:
     """Whether a gold answer is one choice letter, whatever stands behind it: C, (E), (D) Alina."""
     plain = span.strip()
     return len(plain) < 200 and (
-        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain)
-        is not None
-        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain)
-        is not None
+        re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(?([A-J])\)?\s*[.:)]?\s*\}?", plain) is not None
+        or re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?\s*\(([A-J])\)\s*\}?\s*\S.*", plain) is not None
     )

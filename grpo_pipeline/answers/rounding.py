@@ -21,11 +21,7 @@ def _percent(node: n.Node) -> n.Node | None:
     """What stands before a percent sign, a minus in front included."""
     if isinstance(node, n.Call) and node.name == "percent":
         return node.args[0]
-    if (
-        isinstance(node, n.Mul)
-        and isinstance(node.factors[-1], n.Call)
-        and node.factors[-1].name == "percent"
-    ):
+    if isinstance(node, n.Mul) and isinstance(node.factors[-1], n.Call) and node.factors[-1].name == "percent":
         return n.Mul((*node.factors[:-1], node.factors[-1].args[0]))
     if isinstance(node, n.Add) and isinstance(node.terms[-1], n.Call) and node.terms[-1].name == "percent":
         return n.Add((*node.terms[:-1], node.terms[-1].args[0]))

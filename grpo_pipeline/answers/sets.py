@@ -215,9 +215,7 @@ def _solve_pair(left: n.Node, op: str, right: n.Node, *, heavy: bool) -> RealSet
             return None
     slope = values[1] - values[0]
     linear = all(
-        abs(values[0] + x * slope - values[k]) < mp.ldexp(1, -120)
-        for k, x in ((2, 2), (3, 5))
-        if mp.im(values[k]) == 0
+        abs(values[0] + x * slope - values[k]) < mp.ldexp(1, -120) for k, x in ((2, 2), (3, 5)) if mp.im(values[k]) == 0
     )
     if slope == 0 or not linear or any(mp.im(v) != 0 for v in values):
         return None

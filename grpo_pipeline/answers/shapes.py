@@ -14,12 +14,7 @@ def unwrap(node: n.Node) -> n.Node:
     while True:
         if isinstance(node, n.Listing) and len(node.items) == 1:
             node = node.items[0]
-        elif (
-            isinstance(node, n.Sequence)
-            and node.left == "{"
-            and len(node.items) == 1
-            and is_scalar(node.items[0])
-        ):
+        elif isinstance(node, n.Sequence) and node.left == "{" and len(node.items) == 1 and is_scalar(node.items[0]):
             node = spread(node.items[0])
         else:
             return node
@@ -44,11 +39,7 @@ def bracket_pair(node: n.Sequence) -> str:
 
 def as_vector(node: n.Node) -> tuple[n.Node, ...] | None:
     """The entries of an ordered sequence, a column or a row."""
-    if (
-        isinstance(node, n.Sequence)
-        and node.left in _ORDERED
-        and node.left + node.right in ("()", "[]", "<>")
-    ):
+    if isinstance(node, n.Sequence) and node.left in _ORDERED and node.left + node.right in ("()", "[]", "<>"):
         return node.items
     if isinstance(node, n.Matrix):
         if all(len(row) == 1 for row in node.rows):

@@ -175,7 +175,5 @@ class StructureParser(OperatorParser):
             if name == "mathbb":
                 return n.NamedSet(self.raw_group() if self.peek().value == "{" else self.next().value)
             if name in ("overline", "bar", "overrightarrow", "widehat", "tilde", "widetilde", "dot"):
-                return n.Symbol(
-                    f"{name}({self.raw_group() if self.peek().value == '{' else self.next().value})"
-                )
+                return n.Symbol(f"{name}({self.raw_group() if self.peek().value == '{' else self.next().value})")
         raise Refused("unreadable", f"command \\{name}")

@@ -61,8 +61,7 @@ class ValueComparer(ABC):
         if not all(is_scalar(part) for part in (*left, *right)):
             return False
         return all(
-            self.same_scalars(n.Mul((left[0], right[k])), n.Mul((right[0], left[k])))
-            for k in range(1, len(left))
+            self.same_scalars(n.Mul((left[0], right[k])), n.Mul((right[0], left[k]))) for k in range(1, len(left))
         )
 
     def all_same(self, left: tuple[n.Node, ...], right: tuple[n.Node, ...]) -> bool:

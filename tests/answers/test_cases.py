@@ -13,8 +13,6 @@ from grpo_pipeline.answers import check
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=f"{k}-{case['kind']}") for k, case in enumerate(CASES)]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=f"{k}-{case['kind']}") for k, case in enumerate(CASES)])
 def test_case(case):
     assert (check(case["gold"], case["pred"], case["mode"]).verdict == "correct") is case["expected"]

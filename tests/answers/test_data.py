@@ -29,9 +29,7 @@ def judged(shared, tmp_path_factory):
             started = time.perf_counter()
             verdict = check(case["gold"], text, case["mode"]).verdict
             if not case.get("disputed"):
-                found.append(
-                    (case, (verdict == "correct") is case["expected"], time.perf_counter() - started)
-                )
+                found.append((case, (verdict == "correct") is case["expected"], time.perf_counter() - started))
     assert not list((folder / "ac_marker").iterdir())
     return found
 

@@ -27,7 +27,7 @@ def make_checked(shard):
 
 
 def checked_spec(
-    round=0,  # noqa: A002
+    round=0,
     parents=(),
     stage="checked",
     **config,

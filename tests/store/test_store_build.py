@@ -194,7 +194,7 @@ def test_frame_that_is_not_its_table_is_refused_by_name(store, helpers):
 
 def test_trainers_write_and_overwrite_shards_and_keep_a_workdir(store, helpers):
     spec = helpers.spec(stage="train")
-    with pytest.raises(ZeroDivisionError), store.open_build(spec) as build:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), store.open_build(spec) as build:
         build.workdir.joinpath("checkpoint").write_text("step 1")
         build.model_dir.joinpath("junk.bin").write_bytes(b"half a model")
         build.write("checked", "step-2", helpers.rows(2))
@@ -221,7 +221,7 @@ def test_trainers_write_and_overwrite_shards_and_keep_a_workdir(store, helpers):
 
 def test_model_needs_a_content_id_and_absence_is_said(store, built, helpers):
     spec = helpers.spec(stage="train")
-    with pytest.raises(ValueError, match="content_id"), store.open_build(spec) as build:  # noqa: PT012
+    with pytest.raises(ValueError, match="content_id"), store.open_build(spec) as build:
         build.model_dir.joinpath("model.safetensors").write_bytes(b"weights")
         build.finish()
     with pytest.raises(UserError, match="holds no model"):
