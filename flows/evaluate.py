@@ -35,7 +35,12 @@ def measure_round(
     labelled: Labelled,
     reward_model: ModelRef,
 ) -> Measured:
-    """Measure a round's policy, alone and with its reward model, the reward model, and its labels."""
+    """Measure a round's policy, alone and with its reward model, the reward model, and its labels.
+
+    A reward model that scores no steps (an ORM) is not measured: all these figures are of step scores.
+    """
+    if config.reward_model.kind != "prm":
+        return measure_policy(config, number, problems, policy)
     rollouts = stages.sample_rollouts(config, "evaluate", number, problems, policy)
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)

@@ -18,6 +18,7 @@ NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+DecayRate = Annotated[float, Field(ge=0, lt=1)]
 
 EMBEDDED = "embedded"
 """Name of the tiny model that ships with the project (data/tiny)."""
@@ -92,8 +93,8 @@ class PromptConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if "{question}" not in self.template:
-            raise ValueError(f"template has no {{question}} in it: {self.template!r}")
+        if self.template.count("{question}") != 1:
+            raise ValueError(f"template must hold {{question}} exactly once, not: {self.template!r}")
         if self.system is not None and not self.chat:
             raise ValueError("system needs chat = true")
         return self
@@ -105,7 +106,9 @@ class SamplingConfig(Section):
     temperature: NonNegativeFloat = Field(1.0, description="Divides the logits; 0 is greedy.")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus mass; 1 keeps everything.")
     max_tokens: PositiveInt = Field(256, description="Response tokens at most.")
-    stop: tuple[str, ...] = Field((), description="Strings that end a response, besides EOS.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="Strings that end a response, besides EOS."
+    )
 
 
 class EngineConfig(Section):
@@ -173,7 +176,7 @@ class OptimizerConfig(Section):
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="After warm-up.")
     warmup_steps: NonNegativeInt = Field(0, description="Steps of linear warm-up.")
     weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay.")
-    betas: tuple[Fraction, Fraction] = Field((0.9, 0.999), description="Adam's moment decay rates.")
+    betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's moment decay rates, below 1.")
     max_grad_norm: PositiveFloat | None = Field(1.0, description="Gradient norm above which it is clipped.")
 
 
@@ -208,9 +211,6 @@ class RewardModelConfig(Section):
     max_length: PositiveInt = Field(2048, description="Tokens of the longest row; longer ones are dropped, counted.")
     aggregate: Literal["min", "prod", "last", "mean"] = Field("min", description="Solution score from step scores.")
     beta_rm: NonNegativeFloat = Field(0.0, description="pairwise: weight of the language-model loss on the chosen.")
-    init: Literal["policy", "base"] = Field(
-        "base", description="Backbone of the first reward model: the starting model or the current policy."
-    )
 
 
 class RewardConfig(Section):
@@ -311,7 +311,7 @@ class PolicyConfig(Section):
     rollouts_per_problem: Annotated[int, Field(ge=1)] = Field(64, description="G, rollouts of each problem.")
     updates_per_step: PositiveInt = Field(1, description="mu, optimizer steps on each exploration step's rollouts.")
     epochs: PositiveInt = Field(1, description="Offline methods: passes over the data.")
-    kl_limit: PositiveFloat | None = Field(None, description="Stop when the KL to the reference exceeds it.")
+    kl_limit: PositiveFloat | None = Field(None, description="Online methods: stop when the KL to the reference exceeds it.")
     grpo: GrpoConfig = Field(default_factory=GrpoConfig)
     ppo: PpoConfig = Field(default_factory=PpoConfig)
     dpo: DpoConfig = Field(default_factory=DpoConfig)
@@ -339,9 +339,6 @@ class EvaluationConfig(Section):
 
     samples: PositiveInt = Field(8, description="Rollouts of each problem; k of maj@k, pass@k and best-of-k.")
     temperature: NonNegativeFloat = Field(1.0, description="Temperature of those rollouts.")
-    prm_problems: PositiveInt = Field(
-        100, description="Held-out problems whose solutions are labelled to measure label and PRM quality."
-    )
 
 
 class PrmEvaluationConfig(Section):
@@ -406,6 +403,12 @@ class RunConfig(Section):
             raise ValueError(
                 "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
                 "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
+            )
+        process = self.policy.method == "grpo" and self.policy.grpo.supervision == "process"
+        if process and self.reward_model.kind != "prm":
+            raise ValueError(
+                f"reward_model.kind = {self.reward_model.kind!r} scores whole solutions, and policy.grpo.supervision = "
+                "'process' needs step scores; set policy.grpo.supervision = 'outcome' with policy.reward.model_weight"
             )
         return self
 

@@ -1,10 +1,15 @@
 """The configuration: what is refused, how it is said, and that every field explains itself."""
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel
 
 from grpo_pipeline.config import ProblemsConfig, RunConfig, load_config, parse_config
 from grpo_pipeline.errors import UserError
+
+ROOT = Path(__file__).parents[1]
 
 
 def sections(model=RunConfig, path=""):
@@ -25,6 +30,17 @@ def test_every_field_has_a_description():
     ]
     assert bare == []
     assert len(list(sections())) > 100
+
+
+def test_every_field_is_read():
+    code = "".join(
+        path.read_text()
+        for room in ("grpo_pipeline", "tasks", "flows")
+        for path in (ROOT / room).rglob("*.py")
+        if path.name != "config.py"
+    )
+    unread = [path for path, _ in sections() if not re.search(rf"\.{path.rsplit('.', 1)[-1]}\b", code)]
+    assert unread == []
 
 
 def test_defaults_are_valid_and_survive_json():
@@ -69,7 +85,11 @@ def test_toml_and_overrides(tmp_path):
         ("policy.rollouts_per_problem=1", "policy: rollouts_per_problem must be at least 2 for grpo"),
         ("problems.min_steps=9", r"problems: min_steps \(9\) is above max_steps \(4\)"),
         ("problems.count=null", "problems: count is required for source 'synthetic'"),
-        ("prompt.template=hello", "prompt: template has no {question}"),
+        ("prompt.template=hello", "prompt: template must hold {question} exactly once"),
+        ("prompt.template={question} {question}", "prompt: template must hold {question} exactly once"),
+        ("sampling.stop=['']", "sampling.stop.0: .*at least 1 character"),
+        ("policy.optimizer.betas=[0.9, 1.0]", "policy.optimizer.betas.1: .*less than 1"),
+        ("reward_model.kind=orm", "reward_model.kind = 'orm' scores whole solutions.*supervision = 'outcome'"),
         ("prompt.system=be kind", "prompt: system needs chat = true"),
         ("engine.kind=server", "engine: engine.kind = 'server' needs base_url"),
         ("name=../x", "name: "),
