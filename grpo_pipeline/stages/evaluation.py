@@ -20,10 +20,13 @@ def score_rollouts(
     from grpo_pipeline.models.scoring import score_steps
 
     run = Run(config)
-    spec = run.spec("step_scores", VERSION, round, (rollouts, reward_model))
+    place = config.model
+    spec = run.spec("step_scores", VERSION, round, (rollouts, reward_model), dtype=place.dtype)
 
     def make(_: int) -> ShardResult:
-        model = RewardModel.load(reward_model.folder)
+        model = RewardModel.load(
+            reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
+        )
         scores = score_steps(
             model,
             rollouts.read("rollouts"),

@@ -4,7 +4,7 @@ import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rollouts import LazyEngine
-from grpo_pipeline.stages.run import ModelRef, Run, problem_shards
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -26,6 +26,7 @@ def label_steps(
     from grpo_pipeline.labelling.ledger import Ledger
 
     run = Run(config)
+    place = config.labelling.completer or config.model
     spec = run.spec(
         "step_labels",
         VERSION,
@@ -33,7 +34,7 @@ def label_steps(
         (problems, rollouts, completer),
         labelling=config.labelling,
         sampling=config.sampling,
-        engine=config.engine.kind,
+        generation=generation_settings(config, place),
     )
     if found := run.store.find(spec):
         return found
@@ -41,7 +42,7 @@ def label_steps(
     gold = problems.read("problems")
     shards = problem_shards(frames["rollouts"]["problem_id"].unique().to_list(), config.store.problems_per_shard)
 
-    with LazyEngine(config, completer) as engine_of, Ledger(run.scratch("ledger")) as ledger:
+    with LazyEngine(config.engine, place, completer) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
             part = {table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()}
@@ -101,7 +102,7 @@ def mix_replay(
 ) -> ArtifactRef:
     """The refreshed training set: this round's rows and `replay.fraction` of earlier ones (METHOD 6).
 
-    The manifest's receipt says how many rows came from which round.
+    The manifest's receipt says how many rows came from which round, its counts how many were wanted in vain.
     """
     from grpo_pipeline.replay import mix_replay as mix
 
@@ -117,12 +118,12 @@ def mix_replay(
             seed=run.seed("replay", round),
             eval_problem_ids=set(held_out.to_list()),
         )
-        replayed = sum(mixed.composition.values())
         return ShardResult(
             frames={"prm_dataset": mixed.frame},
+            counts={"replay_rows": mixed.n_replay, "replay_missing": mixed.n_missing},
             receipt={
                 "replay_rows": {str(key): count for key, count in sorted(mixed.composition.items())},
-                "replay_share": replayed / mixed.frame.height if mixed.frame.height else 0.0,
+                "replay_share": mixed.share,
             },
         )
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from grpo_pipeline.config import ModelConfig, RunConfig
 from grpo_pipeline.stages.rollouts import few_shot_examples
-from grpo_pipeline.stages.run import ModelRef, Run
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings
 from grpo_pipeline.store import ArtifactRef, Build
 
 VERSION = 1
@@ -38,6 +38,7 @@ def train_reward_model(
         round,
         (dataset, start),
         reward_model=config.reward_model,
+        dtype=config.model.dtype,
         training=_numerics(config),
     )
     found = run.store.find(spec)
@@ -87,6 +88,8 @@ def train_policy(
         sampling=config.sampling,
         prompt=config.prompt,
         splitter=config.labelling.splitter,
+        aggregate=config.reward_model.aggregate,
+        generation=generation_settings(config, config.model),
         training=_numerics(config),
     )
     found = run.store.find(spec)

@@ -86,7 +86,9 @@ def score_labelled(config: RunConfig, solutions: ArtifactRef, prm: ModelRef) -> 
         UserError: The model is not of `prm_evaluation.form`, or a solution cannot be written in it.
     """
     run = Run(config)
-    spec = run.spec("labelled_scores", VERSION, 0, (solutions, prm), form=config.prm_evaluation.form)
+    spec = run.spec(
+        "labelled_scores", VERSION, 0, (solutions, prm), form=config.prm_evaluation.form, dtype=config.model.dtype
+    )
 
     def make(_: int) -> ShardResult:
         from grpo_pipeline.models.forms import score_texts

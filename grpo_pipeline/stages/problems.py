@@ -11,7 +11,8 @@ VERSION = 1
 def make_problems(config: RunConfig) -> ArtifactRef:
     """Read or generate the run's problems; the `problems` table with both splits.
 
-    A local source enters the fingerprint by the hash of its bytes, so an edited file is a new artifact.
+    A local source, file or folder, enters the fingerprint by the hash of its bytes, so an edited one is a new
+    artifact.
     """
     run = Run(config)
     spec = run.spec("problems", VERSION, 0, (), problems=config.problems, files=_file_hashes(config))
@@ -28,5 +29,6 @@ def _file_hashes(config: RunConfig) -> dict[str, str]:
     from pathlib import Path
 
     sources = {config.problems.source, config.problems.eval_source or config.problems.source}
-    files = sorted(path for path in map(Path, sources) if path.is_file())
-    return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
+    paths = [Path(source).expanduser() for source in sorted(sources)]
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return {str(file): sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}

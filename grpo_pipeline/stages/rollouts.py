@@ -4,10 +4,10 @@ from typing import Literal, Self
 
 import polars as pl
 
-from grpo_pipeline.config import RunConfig, SamplingConfig
+from grpo_pipeline.config import EngineConfig, ModelConfig, RunConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Engine
 from grpo_pipeline.seeds import derive_seed
-from grpo_pipeline.stages.run import ModelRef, Run, problem_shards
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -42,7 +42,7 @@ def sample_rollouts(
         (problems, policy),
         sampling=sampling,
         prompt=config.prompt,
-        engine=config.engine.kind,
+        generation=generation_settings(config, config.model),
         splitter=config.labelling.splitter,
         group_size=group_size,
         problems=config.labelling.problems if purpose == "label" else None,
@@ -54,7 +54,7 @@ def sample_rollouts(
     chosen = _choose(frame, config, purpose, run.seed("choose", purpose, round))
     shards = problem_shards(chosen["problem_id"].to_list(), config.store.problems_per_shard)
 
-    with LazyEngine(config, policy) as engine_of:
+    with LazyEngine(config.engine, config.model, policy) as engine_of:
 
         def make(shard: int) -> ShardResult:
             engine = engine_of()
@@ -94,9 +94,10 @@ def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame
 class LazyEngine:
     """An engine that is opened when first asked for: a stage with nothing left to sample loads no model."""
 
-    def __init__(self, config: RunConfig, policy: ModelRef) -> None:
+    def __init__(self, config: EngineConfig, place: ModelConfig, model: ModelRef) -> None:
         self.config = config
-        self.policy = policy
+        self.place = place
+        self.model = model
         self.engine: Engine | None = None
 
     def __enter__(self) -> Self:
@@ -107,9 +108,7 @@ class LazyEngine:
         if self.engine is None:
             from grpo_pipeline.engines.opening import open_engine
 
-            self.engine = open_engine(
-                self.policy.folder, self.config.model, self.config.engine, model_id=self.policy.model_id
-            )
+            self.engine = open_engine(self.model.folder, self.place, self.config, model_id=self.model.model_id)
         return self.engine
 
     def __exit__(self, *_: object) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from grpo_pipeline.config import RunConfig
+from grpo_pipeline.config import ModelConfig, RunConfig
 from grpo_pipeline.seeds import derive_seed
 from grpo_pipeline.store import ArtifactRef, StageSpec, Store
 
@@ -75,6 +75,23 @@ class Run:
             parents=tuple(artifacts),
             seed=self.seed(stage, round),
         )
+
+
+def generation_settings(config: RunConfig, model: ModelConfig) -> dict[str, Any]:
+    """What decides texts and verdicts besides model, prompt and sampling: a part of the identity of their stages.
+
+    Args:
+        config: The run.
+        model: How the model that generates is loaded.
+    """
+    from grpo_pipeline.answers import CHECKER_VERSION
+
+    return {
+        "engine": config.engine.kind,
+        "max_model_len": config.engine.max_model_len,
+        "dtype": model.dtype,
+        "checker": CHECKER_VERSION,
+    }
 
 
 def run_root(config: RunConfig) -> str:
