@@ -311,7 +311,9 @@ class PolicyConfig(Section):
     rollouts_per_problem: Annotated[int, Field(ge=1)] = Field(64, description="G, rollouts of each problem.")
     updates_per_step: PositiveInt = Field(1, description="mu, optimizer steps on each exploration step's rollouts.")
     epochs: PositiveInt = Field(1, description="Offline methods: passes over the data.")
-    kl_limit: PositiveFloat | None = Field(None, description="Online methods: stop when the KL to the reference exceeds it.")
+    kl_limit: PositiveFloat | None = Field(
+        None, description="Online methods: stop when the KL to the reference exceeds it."
+    )
     grpo: GrpoConfig = Field(default_factory=GrpoConfig)
     ppo: PpoConfig = Field(default_factory=PpoConfig)
     dpo: DpoConfig = Field(default_factory=DpoConfig)

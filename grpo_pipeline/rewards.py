@@ -5,11 +5,23 @@ A null is a reward that could not be decided; it is never a 0. Advantages leave 
 
 import polars as pl
 
-from grpo_pipeline.config import RewardConfig
+from grpo_pipeline.config import PolicyConfig, RewardConfig
 from grpo_pipeline.entry_point import load_entry_point
 from grpo_pipeline.errors import UserError
 
 BUILT_IN = ("rule", "model", "format", "length")
+
+
+def needs_reward_model(policy: PolicyConfig) -> bool:
+    """Whether the configured method reads a reward model's scores; SFT, RFT, Online RFT and DPO never do."""
+    process = policy.method == "grpo" and policy.grpo.supervision == "process"
+    return process or (policy.method in ("grpo", "ppo") and policy.reward.model_weight > 0)
+
+
+def verdict_reward() -> pl.Expr:
+    """From the column verdict: 1 for correct, 0 for wrong and no answer, null for an undecided (timed-out) check."""
+    verdict = pl.col("verdict")
+    return pl.when(verdict != "timeout").then((verdict == "correct").cast(pl.Float32))
 
 
 def reward_rollouts(
@@ -83,11 +95,9 @@ def _with_verdicts(rollouts: pl.DataFrame, checked: pl.DataFrame) -> pl.DataFram
 
 
 def _rule_reward(config: RewardConfig) -> pl.Expr:
-    """1 for correct, 0 for wrong and no answer, null for undecided; a cut-off response by its own setting."""
+    """`verdict_reward`, but for a cut-off response by its own setting."""
     cut_off = pl.lit(0.0 if config.truncated == "zero" else None, pl.Float32)
-    verdict = pl.col("verdict")
-    decided = pl.when(verdict != "timeout").then((verdict == "correct").cast(pl.Float32))
-    return pl.when(pl.col("finish_reason") == "length").then(cut_off).otherwise(decided)
+    return pl.when(pl.col("finish_reason") == "length").then(cut_off).otherwise(verdict_reward())
 
 
 def _format_reward() -> pl.Expr:

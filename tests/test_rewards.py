@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from grpo_pipeline.config import RewardConfig
+from grpo_pipeline.config import PolicyConfig, RewardConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.rewards import reward_rollouts
+from grpo_pipeline.rewards import needs_reward_model, reward_rollouts
 from tests import custom_rewards
 
 # verdict, answer, finish_reason, number of tokens, text
@@ -117,3 +117,20 @@ def test_missing_inputs_are_named():
         reward_rollouts(ROLLOUTS, CHECKED[:6], RewardConfig(), max_tokens=60)
     with pytest.raises(UserError, match="model_weight > 0 needs"):
         reward(model_weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "supervision", "weight", "needed"),
+    [
+        ("grpo", "process", 0.0, True),
+        ("grpo", "outcome", 0.0, False),
+        ("grpo", "outcome", 0.5, True),
+        ("ppo", "process", 0.0, False),
+        ("ppo", "process", 0.5, True),
+        ("online_rft", "process", 0.5, False),
+        ("sft", "process", 0.5, False),
+    ],
+)
+def test_which_methods_read_a_reward_model(method, supervision, weight, needed):
+    policy = {"method": method, "grpo": {"supervision": supervision}, "reward": {"model_weight": weight}}
+    assert needs_reward_model(PolicyConfig.model_validate(policy)) is needed

@@ -80,10 +80,3 @@ def finish_round(config: RunConfig, made: Round) -> ArtifactRef:
         )
 
     return run.store.build(spec, 1, make)
-
-
-def needs_reward_model(config: RunConfig) -> bool:
-    """Whether the configured method reads a reward model's scores."""
-    policy = config.policy
-    process = policy.method == "grpo" and policy.grpo.supervision == "process"
-    return process or policy.method == "ppo" or policy.reward.model_weight > 0

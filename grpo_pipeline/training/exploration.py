@@ -16,7 +16,7 @@ from grpo_pipeline.methods.base import Method
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.scoring import score_outcomes, score_solutions, score_steps
 from grpo_pipeline.prompts import PromptBuilder
-from grpo_pipeline.rewards import reward_rollouts
+from grpo_pipeline.rewards import needs_reward_model, reward_rollouts, verdict_reward
 from grpo_pipeline.rollouts import check_rollouts, sample_rollouts
 from grpo_pipeline.seeds import derive_seed
 
@@ -26,7 +26,10 @@ STAGE = "train_policy"
 
 @dataclass(frozen=True)
 class Experience:
-    """Frames of one exploration step; rollouts group by group, `checked` and `advantages` in their order."""
+    """Frames of one exploration step; rollouts group by group, `checked` and `advantages` in their order.
+
+    `prompt_too_long` counts the problems that were left out since their prompt leaves no room in the context.
+    """
 
     rollouts: pl.DataFrame
     checked: pl.DataFrame
@@ -34,6 +37,7 @@ class Experience:
     step_scores: pl.DataFrame | None
     solution_scores: pl.DataFrame | None
     advantages: pl.DataFrame
+    prompt_too_long: int = 0
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """By table name."""
@@ -76,7 +80,7 @@ class Explorer:
         self._problems = problems
         self._round, self._seed = round, seed
         self._reward_model: RewardModel | None = None
-        if needs_reward_model(method, config):
+        if needs_reward_model(config.policy):
             if reward_model_dir is None:
                 raise UserError(
                     "policy.grpo.supervision = 'process' and policy.reward.model_weight > 0 need a reward model; "
@@ -100,6 +104,7 @@ class Explorer:
             step: Exploration step, from 1; None for the samples that an offline method starts from.
 
         Raises:
+            UserError: If no problem's prompt leaves room in the context.
             RuntimeError: If a rollout was not sampled by the engine's present version.
         """
         config, policy = self._config, self._config.policy
@@ -107,7 +112,7 @@ class Explorer:
             self._problems, on="problem_id", how="left", maintain_order="left"
         )
         version = self._engine.model_id
-        rollouts = sample_rollouts(
+        sampled = sample_rollouts(
             chosen,
             self._engine,
             self._prompts,
@@ -117,7 +122,13 @@ class Explorer:
             round=self._round,
             seed=self._seed,
             step=step,
-        ).frame
+        )
+        rollouts = sampled.frame
+        if rollouts.is_empty():
+            raise UserError(
+                f"none of {chosen.height} prompts leaves room for a response in the context of "
+                f"{self._engine.max_model_len} tokens; use fewer prompt.examples, or a model with a longer context"
+            )
         _check_version(rollouts, version)
         checked = check_rollouts(rollouts, chosen)
         steps = split_rollouts(rollouts, self._engine.tokenizer, config.labelling.splitter)
@@ -132,7 +143,15 @@ class Explorer:
             advantages = compute_advantages(rollouts, steps, rewards, step_scores, policy.grpo)
         else:
             advantages = plain_advantages(rollouts, rewards)
-        return Experience(rollouts, checked, steps, step_scores, solution_scores, advantages)
+        return Experience(
+            rollouts,
+            checked,
+            steps,
+            step_scores,
+            solution_scores,
+            advantages,
+            prompt_too_long=sampled.counts["prompt_too_long"],
+        )
 
     def _score(self, rollouts: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         model = self._reward_model
@@ -143,14 +162,6 @@ class Explorer:
             return None, score_outcomes(model, rollouts, tokens_per_batch=budget)
         scores = score_steps(model, rollouts, steps, tokens_per_batch=budget)
         return scores, score_solutions(scores, self._config.reward_model.aggregate)
-
-
-def needs_reward_model(method: Method, config: RunConfig) -> bool:
-    """Whether anything in the configuration asks for a reward model's scores."""
-    if method.reward != "rewards":
-        return False
-    process = method.name == "grpo" and config.policy.grpo.supervision == "process"
-    return process or config.policy.reward.model_weight > 0
 
 
 def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int, round: int) -> list[str]:
@@ -172,9 +183,8 @@ def choose_problems(problem_ids: Sequence[str], count: int, step: int, seed: int
 
 
 def rule_rewards(checked: pl.DataFrame) -> pl.DataFrame:
-    """The rule reward alone: 1 correct, 0 otherwise, null for an undecided (timed-out) check."""
-    decided = pl.when(pl.col("verdict") != "timeout").then((pl.col("verdict") == "correct").cast(pl.Float32))
-    return checked.select("rollout_id", "problem_id", reward_rule=decided, outcome_reward=decided)
+    """The rule reward alone (`rewards.verdict_reward`)."""
+    return checked.select("rollout_id", "problem_id", reward_rule=verdict_reward(), outcome_reward=verdict_reward())
 
 
 def plain_advantages(rollouts: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFrame:

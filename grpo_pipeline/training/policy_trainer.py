@@ -113,7 +113,7 @@ class PolicyTrainer:
             seed=seed,
         )
         self.problem_ids = problems["problem_id"].to_list()
-        self.counts = {"rollouts": 0, "sampled_tokens": 0, "undecided": 0}
+        self.counts = {"rollouts": 0, "sampled_tokens": 0, "undecided": 0, "prompt_too_long": 0}
         self.demonstrations: OfflineData | None = None
         if demonstrations is not None and (not self.online or self.policy.ppo.ptx_weight > 0):
             limit = self.engine.max_model_len
@@ -134,6 +134,9 @@ class PolicyTrainer:
             config.sampling,
             config.prompt,
             config.labelling.splitter,
+            config.reward_model.aggregate,
+            config.model.dtype,
+            config.engine.max_model_len,
             self.actor.source_id,
             self.explorer.reward_model_id,
             round,
@@ -274,6 +277,7 @@ class PolicyTrainer:
         sampled = int(rollouts["token_ids"].list.len().sum())
         self.counts["rollouts"] += rollouts.height
         self.counts["sampled_tokens"] += sampled
+        self.counts["prompt_too_long"] += experience.prompt_too_long
         self.n_tokens += sampled + int(rollouts["prompt_token_ids"].list.len().sum())
 
     # --- data of offline methods

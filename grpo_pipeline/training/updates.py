@@ -28,8 +28,8 @@ _COLUMNS = {field.name for field in fields(TokenBatch)} - {"logprobs", "row", "v
 def experience_rows(experience: Experience, method: Method, device: torch.device) -> tuple[TokenRows, pl.DataFrame]:
     """Rows of an exploration step with sampler_logprobs, and advantages where the method has them by now.
 
-    Rollouts without a single token cannot be trained on and are left out; PPO leaves undecided ones out too,
-    since a missing reward has no place in its returns.
+    Rollouts without a single token cannot be trained on and are left out. Methods without groups leave undecided
+    ones out too: a missing reward has no place in PPO's returns, and is no 0 in Online RFT's mean.
 
     Returns:
         The rows, and for each the columns rollout_id, problem_id, finish_reason, outcome_reward.
@@ -42,7 +42,7 @@ def experience_rows(experience: Experience, method: Method, device: torch.device
         .join(ends, on="rollout_id", how="left", maintain_order="left")
         .filter(pl.col("token_ids").list.len() > 0)
     )
-    if method.needs_critic:
+    if method.needs_critic or method.reward == "rule":
         table = table.filter(pl.col("outcome_reward").is_not_null())
     columns = table.select("prompt_token_ids", "token_ids").iter_rows()
     data = TokenRows([response_row(prompt, response) for prompt, response in columns], device)

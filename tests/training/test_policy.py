@@ -196,6 +196,20 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path, folders, setti
         run(tmp_path, folders, **settings)
 
 
+def test_problems_without_room_for_a_response_are_counted(tmp_path, folders):
+    problems = make_problems()
+    longer = pl.when(pl.col("problem_id") == problems["problem_id"][0]).then(pl.lit("1" * 200)).otherwise("question")
+    result = run(tmp_path, folders, problems=problems.with_columns(question=longer), steps=4)
+    assert result.counts["prompt_too_long"] > 0
+    assert result.counts["rollouts"] == 4 * (4 * 3 - result.counts["prompt_too_long"])
+
+
+def test_a_step_without_any_room_says_so(tmp_path, folders):
+    problems = make_problems().with_columns(question=pl.lit("1" * 200))
+    with pytest.raises(UserError, match=r"none of 3 prompts leaves room .* context of 128 tokens"):
+        run(tmp_path, folders, problems=problems)
+
+
 def test_problems_come_in_shuffled_epochs():
     names = [f"p{i}" for i in range(7)]
     steps = [choose_problems(names, 3, step, seed=1, round=1) for step in range(1, 5)]

@@ -238,6 +238,18 @@ def test_null_reward_leaves_the_rollout_out_of_its_group():
     assert kept["outcome_reward"].to_list() == [1.0, None, 0.0]
 
 
+@pytest.mark.parametrize("name", ["online_rft", "ppo"])
+def test_undecided_rollouts_are_left_out_where_there_is_no_group(name):
+    """A check that ran out of time is no reward of 0: it must not count in the mean over responses."""
+    config = GrpoConfig.model_validate({"supervision": "outcome"})
+    rollouts = make_rollouts([[6], [7, 8], [9]], group=3)
+    method = make_method(PolicyConfig.model_validate({"method": name}))
+    data, kept = experience_rows(experience(rollouts, [1.0, None, 0.0], config), method, CPU)
+    assert kept["outcome_reward"].to_list() == [1.0, 0.0]
+    add_weights(data, method, groups=None, truncated=None, max_tokens=8)
+    assert data.columns["weights"].tolist() == [0.5, 0.5]
+
+
 def test_step_boundary_inside_a_token_and_a_response_with_one_step():
     """The piece "5\\n" closes the first step; a second response is one step with its EOS."""
     tokenizer = make_tokenizer()
