@@ -19,10 +19,7 @@ LABELS = pa.list_(pa.field("element", pa.float32()))
 TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
 EXACT_LABELS = pa.list_(pa.field("element", pa.float64()))
 
-VERDICTS = ("correct", "wrong", "no_answer", "timeout")
-FINISH_REASONS = ("stop", "length")
 LABEL_SOURCES = ("sampled", "implied", "outcome", "unlabelled")
-SPLITS = ("train", "eval")
 
 
 @dataclass(frozen=True)

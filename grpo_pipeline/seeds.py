@@ -6,12 +6,9 @@ things happen, so a stage that is killed and resumed, or run on other workers, s
 
 import hashlib
 
-SEED_BITS = 63
-"""Seeds are non-negative and fit int64 (Parquet, torch and vLLM alike)."""
-
 
 def derive_seed(*parts: str | int) -> int:
-    """A seed in [0, 2**63) from an address.
+    """A seed in [0, 2**63) from an address: it fits int64 (Parquet, torch and vLLM alike).
 
     Args:
         parts: What the draw is for, from general to particular, e.g. ``(run_seed, "rollouts", round,

@@ -67,6 +67,19 @@ def first_error_figures(predicted: npt.ArrayLike, labels: npt.ArrayLike) -> Firs
     return FirstErrorFigures(error, correct, f1, int(erroneous.sum()), int((~erroneous).sum()))
 
 
+def processbench_f1(
+    labels: npt.ArrayLike, scores: Sequence[npt.ArrayLike], threshold: Threshold = FIXED
+) -> FirstErrorFigures:
+    """F1 of a step scorer on one subset: the first step scored below the threshold is its first wrong step.
+
+    Args:
+        labels: (S,) index of the first wrong step, -1 if none.
+        scores: Step scores of each solution, one a step.
+        threshold: Fixed, or chosen on another subset (`choose_threshold`; the paper tunes on its GSM8K subset).
+    """
+    return first_error_figures(predict_first_error(scores, threshold.value), labels)
+
+
 def choose_threshold(scores: Sequence[npt.ArrayLike], labels: npt.ArrayLike, *, split: str) -> Threshold:
     """The threshold with the highest F1 on this data; the lowest of equals.
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.evaluation.first_error import Threshold, choose_threshold
+from grpo_pipeline.evaluation.first_error import Threshold, choose_threshold, processbench_f1
 from grpo_pipeline.evaluation.prm import evaluate_prm, first_wrong_steps
-from grpo_pipeline.evaluation.processbench import processbench_f1
 from grpo_pipeline.evaluation.rows import Figure, evaluation_rows
 
 OF_STEPS = ("step_accuracy", "auc", "ece", "brier", "threshold")

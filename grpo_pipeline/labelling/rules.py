@@ -19,7 +19,6 @@ from grpo_pipeline.schemas import TABLES
 RuleName = Literal["hard", "threshold", "interval", "first_error", "progress", "consensus"]
 AfterFirstError = Literal["unlabelled", "zero", "keep"]
 
-_COUNTS = ("n_correct", "n_wrong", "n_no_answer", "n_truncated", "n_timeout")
 _KEY = ("rollout_id", "step_index")
 
 

@@ -1,6 +1,6 @@
 """Per-token estimators of KL(pi_theta || pi_ref) from sampled tokens (Schulman 2020, "Approximating KL Divergence").
 
-All three are unbiased or near it only for tokens sampled from pi_theta itself. d = log pi_theta - log pi_ref.
+Both are unbiased only for tokens sampled from pi_theta itself. d = log pi_theta - log pi_ref.
 """
 
 import torch
@@ -10,11 +10,6 @@ from torch import Tensor
 def k1(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """(N,) d: unbiased, of either sign, high variance."""
     return logprobs - ref_logprobs
-
-
-def k2(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """(N,) d^2 / 2: non-negative, biased, low variance."""
-    return (logprobs - ref_logprobs).square() / 2
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:

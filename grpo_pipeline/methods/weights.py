@@ -25,7 +25,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-LossType = Literal["grpo", "bnpo", "dapo", "dr_grpo"]
 Normalisation = Literal["grpo", "bnpo", "dapo", "dr_grpo", "pair_mean", "pair_sum"]
 
 

@@ -6,7 +6,7 @@ work (norms, projections, MLP) on P + sum(R_i) tokens for a prompt of P tokens w
 where the padded form has G * max(P + R_i).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,6 @@ class MicroBatch:
     read: Tensor
     row: Tensor
     n_tokens: int
-
-
-Collate = Callable[[Sequence[Row], Sequence[int], int, torch.device], MicroBatch]
-"""(rows of the step, chosen indices, pad token id, device) -> MicroBatch."""
 
 
 def collate_padded(rows: Sequence[Row], chosen: Sequence[int], pad_id: int, device: torch.device) -> MicroBatch:

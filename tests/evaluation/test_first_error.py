@@ -2,20 +2,19 @@ import json
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.first_error import (
-    FIXED,
     Threshold,
     choose_threshold,
     first_error_figures,
     predict_first_error,
+    processbench_f1,
 )
-from grpo_pipeline.evaluation.processbench import processbench_f1, processbench_table, read_processbench
+from grpo_pipeline.exchange.files import read_form
+from grpo_pipeline.exchange.processbench import first_wrong_step
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "processbench"
 
@@ -69,58 +68,6 @@ def test_no_threshold_at_all_does_better(solutions):
     assert chosen == pytest.approx(best)
 
 
-def write(path, records):
-    path.write_text(json.dumps(records))
-    return path
-
-
-RECORD = {
-    "id": "x-0",
-    "generator": "g",
-    "problem": "q",
-    "steps": ["a", "b"],
-    "label": 1,
-    "final_answer_correct": False,
-}
-
-
-def test_a_list_and_lines_read_the_same(tmp_path):
-    lines = tmp_path / "lines.jsonl"
-    # U+2028 is a line separator to str.splitlines, but not to JSON.
-    odd = RECORD | {"problem": "a\u2028b"}
-    lines.write_text("\n".join(json.dumps(record, ensure_ascii=False) for record in (RECORD, odd)) + "\n")
-    frame = read_processbench(write(tmp_path / "list.json", [RECORD, odd]))
-    assert read_processbench(lines).equals(frame)
-    assert frame["steps"].to_list() == [["a", "b"]] * 2
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"label": 2}, "label is 2, expected -1 or the index of one of 2 steps"),
-        ({"label": None}, "label is None"),
-        ({"steps": []}, "steps must be"),
-        ({"steps": "a"}, "steps must be"),
-    ],
-)
-def test_broken_records_are_named(tmp_path, change, message):
-    with pytest.raises(UserError, match=f"record 1: {message}"):
-        read_processbench(write(tmp_path / "f.json", [RECORD, RECORD | change]))
-
-
-def test_broken_files_are_named(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
-        read_processbench(tmp_path / "absent.json")
-    (tmp_path / "empty.json").write_text("")
-    with pytest.raises(UserError, match="empty"):
-        read_processbench(tmp_path / "empty.json")
-    (tmp_path / "broken.json").write_text("[{]")
-    with pytest.raises(UserError, match="not valid JSON"):
-        read_processbench(tmp_path / "broken.json")
-    with pytest.raises(UserError, match="record 0: expected an object with id"):
-        read_processbench(write(tmp_path / "other.json", [{"a": 1}]))
-
-
 # Records, erroneous ones, those whose first step is wrong: counted in the files' raw JSON.
 COUNTS = {"gsm8k": (400, 207, 37), "math": (1000, 594, 115)}
 
@@ -129,9 +76,9 @@ COUNTS = {"gsm8k": (400, 207, 37), "math": (1000, 594, 115)}
 @pytest.mark.skipif(not DATA.is_dir(), reason="ProcessBench files are not here")
 @pytest.mark.parametrize("subset", ["gsm8k", "math"])
 def test_trivial_scorers_have_their_closed_form_on_the_real_files(subset):
-    frame = read_processbench(DATA / f"{subset}.json")
+    records = read_form(DATA / f"{subset}.json", "processbench")
     raw = json.loads((DATA / f"{subset}.json").read_text())
-    labels = frame["label"].to_list()
+    labels = [first_wrong_step(record.labels) for record in records]
     n_error = sum(record["label"] >= 0 for record in raw)
     at_zero = sum(record["label"] == 0 for record in raw)
     assert (len(labels), n_error, at_zero) == COUNTS[subset]
@@ -149,17 +96,3 @@ def test_trivial_scorers_have_their_closed_form_on_the_real_files(subset):
     half = [row if label <= 0 else np.ones(len(row)) for row, label in zip(truth, labels, strict=True)]
     share = at_zero / n_error
     assert processbench_f1(labels, half).f1 == pytest.approx(2 * share / (1 + share))
-
-
-def test_table_tunes_on_the_named_subset_and_says_so():
-    one = ([1, -1], [[0.9, 0.3], [0.35, 0.8]])
-    two = ([0, -1], [[0.31], [0.4]])
-    table = processbench_table({"gsm8k": one, "math": two}, tune_on="gsm8k")
-    assert table["subset"].to_list() == ["gsm8k", "math", "mean"]
-    assert table["tuned_here"].to_list() == [True, False, True]
-    assert table["threshold"].to_list() == pytest.approx([0.325] * 3)
-    assert table["f1"].to_list() == [1.0, 1.0, 1.0]
-    fixed = processbench_table({"gsm8k": one, "math": two})
-    assert fixed["threshold"].to_list() == [FIXED.value] * 3
-    assert fixed["f1"].to_list() == [0.0, 0.0, 0.0]
-    assert fixed.schema["n_error"] == pl.Int64
