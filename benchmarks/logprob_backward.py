@@ -19,8 +19,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from grpo_pipeline.config import TrainingConfig
+from grpo_pipeline.models.heads import output_head
 from grpo_pipeline.training.batching import response_row
-from grpo_pipeline.training.logprobs import output_head, token_logprobs
+from grpo_pipeline.training.logprobs import token_logprobs
 from grpo_pipeline.training.loop import read_all
 from grpo_pipeline.training.runner import Runner
 from grpo_pipeline.training.token_rows import TokenRows

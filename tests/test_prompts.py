@@ -4,7 +4,7 @@ import pytest
 
 from grpo_pipeline.config import PromptConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.prompts import PromptBuilder
+from grpo_pipeline.prompts import PromptBuilder, build_prompt
 from tests.labelling.scripted import CharTokenizer
 
 EXAMPLES = [
@@ -65,3 +65,22 @@ def test_too_few_examples_and_no_chat_template_are_refused():
         PromptBuilder(CharTokenizer(), PromptConfig(examples=4), EXAMPLES)
     with pytest.raises(UserError, match="chat template"):
         PromptBuilder(CharTokenizer(), PromptConfig(chat=True))
+
+
+def test_default_is_the_question_and_a_line_break():
+    assert build_prompt("How many?") == "How many?\n"
+
+
+def test_build_prompt_puts_examples_before_the_question():
+    prompt = build_prompt("Q2", "Q: {question}\nA: ", [("Q1", "1 + 1 = 2\nThe answer is 2.")])
+    assert prompt == "Q: Q1\nA: 1 + 1 = 2\nThe answer is 2.\n\nQ: Q2\nA: "
+
+
+def test_braces_in_a_question_are_left_alone():
+    assert build_prompt("What is {question} or {x}?") == "What is {question} or {x}?\n"
+
+
+@pytest.mark.parametrize("template", ["no place", "{question} {question}"])
+def test_a_template_without_one_place_is_refused(template):
+    with pytest.raises(ValueError, match="exactly once"):
+        build_prompt("Q", template)

@@ -21,6 +21,7 @@ from grpo_pipeline.engines.sampling import sample_tokens, uniforms
 from grpo_pipeline.engines.steps import DecodeStep, LayerStates
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.memory import is_out_of_memory
 
 _PREFILL_TOKENS = 16384
 """Prompt tokens, padding included, in one prefill."""
@@ -112,11 +113,6 @@ class FastDecoder:
                 raise
             return str(error).splitlines()[0]
         return None
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an accelerator's or the CPU's allocator could not give memory."""
-    return isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 class _Batch:

@@ -6,7 +6,6 @@ user's splitter is a function named as ``module:function`` that takes the text a
 or the end offsets of the steps.
 """
 
-import importlib
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from grpo_pipeline.engines.protocol import TokenizerLike
+from grpo_pipeline.entry_point import load_entry_point
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.prefixes import prefix_hash
 from grpo_pipeline.tables import from_rows
@@ -83,15 +83,9 @@ def load_splitter(name: str) -> Splitter:
         return lambda text: _ends_after(_LINE, text)
     if name == "paragraph":
         return lambda text: _ends_after(_PARAGRAPH, text)
-    module_name, colon, function_name = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise UserError(f"splitter {name!r} is unknown; use line, paragraph or your own as 'module:function'")
-    try:
-        function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"splitter {name!r} cannot be loaded: {error}") from None
-    if not callable(function):
-        raise UserError(f"splitter {name!r} is not a function")
+    function = load_entry_point(name, "labelling.splitter")
     return lambda text: _checked_ends(name, text, function(text)) if text else []
 
 

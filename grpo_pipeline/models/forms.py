@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.reward import RewardModel, single_token
 from grpo_pipeline.models.scoring import judge, sigmoid
+from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 
 Ids = npt.NDArray[np.int32]
 
@@ -85,7 +86,7 @@ class StepwiseForm:
     """
 
     tokenizer: PreTrainedTokenizerBase
-    template: str = "{question}\n"
+    template: str = DEFAULT_TEMPLATE
     separator: str = "\n"
     trl: bool = False
 

@@ -12,7 +12,6 @@ AutoModelForSequenceClassification, the token form with AutoModelForCausalLM; no
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -29,6 +28,7 @@ from transformers import (
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.heads import output_head
 from grpo_pipeline.models.loading import (
     ModelKind,
     load_config,
@@ -48,20 +48,6 @@ _AUTO_CLASS: dict[str, Any] = {
     "pairwise": AutoModelForSequenceClassification,
 }
 _LM_HEAD_FILE = "lm_head.safetensors"
-
-
-@dataclass(frozen=True)
-class RewardOutput:
-    """What one forward pass gives.
-
-    Attributes:
-        logits: (S,) float32 logit at each judged token.
-        lm_logprobs: (L,) float32 log-probability of the token after each language-model position; None where
-            none was asked for.
-    """
-
-    logits: Tensor
-    lm_logprobs: Tensor | None = None
 
 
 class RewardModel(nn.Module):
@@ -95,7 +81,7 @@ class RewardModel(nn.Module):
         self.plus_minus = plus_minus
         self.lm_head = lm_head
         self.settings = dict(settings or {})
-        head = output_embeddings(model) if plus_minus else _head_of(model)
+        head = output_head(model) if plus_minus else _head_of(model)
         outputs = head.weight.shape[0] if isinstance(head, nn.Linear) else model.config.num_labels
         self._difference = plus_minus or ((1, 0) if outputs == 2 else None)
         if self._difference is None and outputs != 1:
@@ -155,7 +141,7 @@ class RewardModel(nn.Module):
         lm_head = None
         if with_lm_head and not config.tie_word_embeddings:
             policy = load_policy(folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-            lm_head = cast(nn.Linear, output_embeddings(policy))
+            lm_head = output_head(policy)
         return cls(model, tokenizer, kind, f"{source}+{kind}{derive_id(seed)[:4]}", lm_head=lm_head)
 
     @classmethod
@@ -233,7 +219,7 @@ class RewardModel(nn.Module):
         """Stay in evaluation mode, whatever a training loop asks for: no dropout in reward models."""
         return super().train(mode=False)
 
-    def forward(
+    def step_logits(
         self,
         input_ids: Tensor,
         rows: Tensor,
@@ -241,10 +227,8 @@ class RewardModel(nn.Module):
         *,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        lm_rows: Tensor | None = None,
-        lm_positions: Tensor | None = None,
-    ) -> RewardOutput:
-        """Logits at the judged tokens of a padded or packed batch.
+    ) -> Tensor:
+        """(S,) float32 logits at the judged tokens of a padded or packed batch.
 
         Padded: sequences flush left, whatever id fills the rest; causal attention keeps it out of sight, so
         no attention_mask is needed. Packed: B = 1 and position_ids that start again at 0 for each sequence;
@@ -256,19 +240,11 @@ class RewardModel(nn.Module):
             positions: (S,) its index in the row.
             attention_mask: (B, T), needed only for sequences that are not flush left.
             position_ids: (B, T), for packed batches.
-            lm_rows: (L,) rows of the positions whose next token's log-probability is wanted.
-            lm_positions: (L,) their indices; lm_positions + 1 < T.
         """
         hidden = self.model.base_model(
             input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
         ).last_hidden_state  # (B, T, H)
-        logits = self.head_logits(hidden[rows, positions])
-        if lm_rows is None or lm_positions is None:
-            return RewardOutput(logits)
-        scores = self.lm_projection()(hidden[lm_rows, lm_positions]).float()  # (L, V)
-        targets = input_ids[lm_rows, lm_positions + 1]
-        chosen = scores.gather(1, targets[:, None])[:, 0]
-        return RewardOutput(logits, chosen - scores.logsumexp(dim=1))
+        return self.head_logits(hidden[rows, positions])
 
     @property
     def head(self) -> nn.Module:
@@ -298,33 +274,6 @@ class RewardModel(nn.Module):
         projection = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
         projection.weight = weight
         return projection
-
-    def step_logits(
-        self,
-        input_ids: Tensor,
-        rows: Tensor,
-        positions: Tensor,
-        *,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-    ) -> Tensor:
-        """(S,) float32 logits at the judged tokens; see `forward`."""
-        output: RewardOutput = self(
-            input_ids, rows, positions, attention_mask=attention_mask, position_ids=position_ids
-        )
-        return output.logits
-
-
-def output_embeddings(model: PreTrainedModel) -> nn.Module:
-    """The language-model head, of a model whose logits are its plain product with the last hidden state.
-
-    Raises:
-        UserError: The model scales or caps its logits, so that the head alone does not give them.
-    """
-    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
-        if getattr(model.config, name, None) not in (None, 1.0):
-            raise UserError(f"{type(model).__name__}: {name} is not supported in reward models of the token form")
-    return cast(nn.Module, cast(Any, model).get_output_embeddings())
 
 
 def token_ids_of(tokenizer: PreTrainedTokenizerBase, tokens: tuple[str, str]) -> tuple[int, int]:

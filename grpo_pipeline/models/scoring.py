@@ -8,6 +8,7 @@ import polars as pl
 import torch
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.memory import is_out_of_memory
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
@@ -102,7 +103,7 @@ def judge(
         try:
             results = _forward(model, [sequences[i] for i in batch], [positions[i] for i in batch])
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if len(batch) == 1:
                 raise UserError(
@@ -154,10 +155,6 @@ def _check_context(model: RewardModel, sequences: Sequence[Ids]) -> None:
             f"{too_long} solutions do not fit the reward model's context of {limit} tokens (longest: {longest}); "
             "lower sampling.max_tokens or take a reward model with a longer context"
         )
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def sigmoid(logits: Floats) -> Floats:

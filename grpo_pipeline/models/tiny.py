@@ -24,7 +24,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from grpo_pipeline.models.demonstrations import demonstrate
 from grpo_pipeline.models.tiny_card import measure, write_card
 from grpo_pipeline.models.tiny_tokenizer import train_tokenizer
-from grpo_pipeline.problems.prompt import build_prompt
 from grpo_pipeline.problems.synthetic import (
     LARGEST_VALUE,
     SMALLEST_VALUE,
@@ -33,6 +32,7 @@ from grpo_pipeline.problems.synthetic import (
     draw_times,
     generate_problems,
 )
+from grpo_pipeline.prompts import build_prompt
 
 _IGNORED = -100
 

@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from grpo_pipeline.models.demonstrations import HABITS
 from grpo_pipeline.problems.oracle import judge_steps
-from grpo_pipeline.problems.prompt import build_prompt
 from grpo_pipeline.problems.synthetic import generate_problems
+from grpo_pipeline.prompts import build_prompt
 
 if TYPE_CHECKING:
     from grpo_pipeline.models.tiny import TinyRecipe

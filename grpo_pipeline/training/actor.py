@@ -10,10 +10,11 @@ from transformers import PreTrainedTokenizerBase
 from grpo_pipeline.config import ModelConfig, TrainingConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.heads import output_head
 from grpo_pipeline.models.loading import load_policy, load_tokenizer, save_model
 from grpo_pipeline.training.adapters import add_adapters, merge_adapters, without_adapters
 from grpo_pipeline.training.layouts import MicroBatch
-from grpo_pipeline.training.logprobs import output_head, token_logprobs
+from grpo_pipeline.training.logprobs import token_logprobs
 from grpo_pipeline.training.loop import read_all
 from grpo_pipeline.training.optimizer import trainable_parameters
 from grpo_pipeline.training.runner import Runner, disable_dropout

@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-
-from grpo_pipeline.errors import UserError
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits that exist at once (16 MB in float32)."""
@@ -44,25 +41,6 @@ def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature
         bias = None if head.bias is None else head.bias.to(kind)
         return _apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature)
     return _apply(hidden, head.weight, head.bias, targets, temperature)
-
-
-def output_head(model: PreTrainedModel) -> nn.Linear:
-    """The projection from hidden states to logits of a causal language model.
-
-    Raises:
-        UserError: If the model does more than a linear projection (logit caps or scales, an adapted head).
-    """
-    config: Any = model.config
-    head: Any = model.get_output_embeddings()
-    for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
-        if getattr(config, name, None) not in (None, 1, 1.0):
-            raise UserError(f"{type(model).__name__} sets {name}: its logits are not a plain projection; not supported")
-    if type(head) is not nn.Linear:
-        raise UserError(
-            f"{type(model).__name__}'s output layer is {type(head).__name__}, not a plain linear layer; "
-            "leave it out of training.lora.target_modules"
-        )
-    return head
 
 
 def _apply(*arguments: Any) -> tuple[Tensor, Tensor]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from grpo_pipeline.memory import is_out_of_memory
 from grpo_pipeline.methods.base import MethodLoss
 from grpo_pipeline.methods.metrics import Metrics, add_metrics, metric_means
 from grpo_pipeline.training.batching import Row
 from grpo_pipeline.training.layouts import MicroBatch
 from grpo_pipeline.training.optimizer import Optimizer
-from grpo_pipeline.training.runner import Runner, is_out_of_memory
+from grpo_pipeline.training.runner import Runner
 
 LossOf = Callable[[MicroBatch], MethodLoss]
 """A micro-batch's part of the optimizer step's loss."""

@@ -95,13 +95,6 @@ class Runner:
             torch.cuda.empty_cache()
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out, on a GPU or on the CPU."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
 def disable_dropout(model: nn.Module) -> None:
     """Set every dropout of a model to 0: log-probabilities must not depend on chance."""
     for module in model.modules():

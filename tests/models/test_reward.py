@@ -7,8 +7,9 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.heads import output_head
 from grpo_pipeline.models.loading import load_policy, load_tokenizer, save_model
-from grpo_pipeline.models.reward import RewardModel, output_embeddings, single_token
+from grpo_pipeline.models.reward import RewardModel, single_token
 
 A, B = [5, 9, 7, 20, 33], [11, 12, 13]
 
@@ -135,23 +136,17 @@ def test_language_model_term_reads_the_policys_log_probabilities(fixture, reques
     policy_logprobs = load_policy(folder)(torch.tensor([A])).logits[0].log_softmax(-1)
     expected = torch.stack([policy_logprobs[1, A[2]], policy_logprobs[3, A[4]]])
     for _ in range(2):  # fresh, then saved and loaded
-        output = model(
-            torch.tensor([A]),
-            torch.tensor([0]),
-            torch.tensor([4]),
-            lm_rows=torch.tensor([0, 0]),
-            lm_positions=torch.tensor([1, 3]),
-        )
-        torch.testing.assert_close(output.lm_logprobs, expected)
+        states = model.model.base_model(torch.tensor([A])).last_hidden_state[0]
+        logprobs = model.lm_projection()(states).log_softmax(-1)
+        torch.testing.assert_close(torch.stack([logprobs[1, A[2]], logprobs[3, A[4]]]), expected)
         model.save(tmp_path / "m", parents=[], settings={})
         model = RewardModel.load(tmp_path / "m")
 
 
 def test_language_model_term_without_a_head_is_refused(untied_folder):
     model = RewardModel.from_policy(untied_folder, "pairwise", 0)
-    index = torch.tensor([0])
     with pytest.raises(ValueError, match="with_lm_head"):
-        model(torch.tensor([A]), index, index, lm_rows=index, lm_positions=index)
+        model.lm_projection()
 
 
 def test_policies_and_reward_models_are_not_mistaken_for_each_other(policy_folder, tmp_path):
@@ -189,7 +184,7 @@ def test_a_separator_must_be_one_token(policy_folder):
 
 def test_scaled_logits_are_refused_rather_than_misread():
     with pytest.raises(UserError, match="final_logit_softcapping"):
-        output_embeddings(SimpleNamespace(config=SimpleNamespace(final_logit_softcapping=30.0)))
+        output_head(SimpleNamespace(config=SimpleNamespace(final_logit_softcapping=30.0)))
 
 
 def test_saved_description_is_json(policy_folder, tmp_path):

@@ -13,9 +13,9 @@ from grpo_pipeline.models.demonstrations import HABITS, demonstrate
 from grpo_pipeline.models.tiny import TinyRecipe, demonstration_texts, make_tiny
 from grpo_pipeline.models.tiny_card import is_right, kind_of_error, measure, solve
 from grpo_pipeline.problems.oracle import judge_steps
-from grpo_pipeline.problems.prompt import build_prompt
 from grpo_pipeline.problems.synthetic import generate_problems
 from grpo_pipeline.problems.wording import WORDINGS
+from grpo_pipeline.prompts import build_prompt
 
 TINY = Path(__file__).parents[2] / "data" / "tiny"
 
