@@ -1,7 +1,6 @@
 """An artifact of this project as neutral records: its solutions with their labels, or preference pairs."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -10,50 +9,11 @@ from grpo_pipeline.exchange.forms import Form
 from grpo_pipeline.exchange.records import OWN, PairRecord, Record, StepRecord
 from grpo_pipeline.exchange.tables import read_pairs, read_solutions
 from grpo_pipeline.prm_dataset import build_pairs
-from grpo_pipeline.schemas import TABLES
-from grpo_pipeline.store import ArtifactRef, Store
+from grpo_pipeline.store import ArtifactRef
+from grpo_pipeline.store.sources import sources_of
 
 PAIRS_PER_PROBLEM = 4
 """Preference pairs at most of one problem and round."""
-
-
-@dataclass(frozen=True)
-class Sources:
-    """An artifact and all that it was made from in its store, nearest first.
-
-    Attributes:
-        refs: The artifact, its parents, their parents, each once.
-    """
-
-    refs: tuple[ArtifactRef, ...]
-
-    def gather(self, table: str) -> pl.DataFrame:
-        """The table's rows of the artifact and its ancestors; of rows with one key the nearest.
-
-        Raises:
-            UserError: None of them has that table.
-        """
-        frames = [ref.read(table) for ref in self.refs if table in ref.tables]
-        if not frames:
-            raise UserError(f"{self.refs[0]}: table {table} is neither in it nor in what it was made from")
-        key = list(TABLES[table].key)
-        return pl.concat(frames, how="diagonal").unique(key, keep="first", maintain_order=True)
-
-    def has(self, table: str) -> bool:
-        """Whether one of them has that table."""
-        return any(table in ref.tables for ref in self.refs)
-
-
-def sources_of(ref: ArtifactRef) -> Sources:
-    """An artifact's ancestors in its own store."""
-    by_path = {found.path: found for found in Store(ref.root).artifacts()}
-    found, waiting = {ref.path: ref}, [ref]
-    while waiting:
-        parents = waiting.pop(0).manifest().parents
-        new = [by_path[p.path] for p in parents if p.store is None and p.path in by_path and p.path not in found]
-        found |= {parent.path: parent for parent in new}
-        waiting += new
-    return Sources(tuple(found.values()))
 
 
 def artifact_records(ref: ArtifactRef, form: Form) -> Sequence[Record]:
@@ -101,7 +61,7 @@ def own_solutions(ref: ArtifactRef, *, unlabelled: bool = False) -> Iterable[Ste
         steps.sort("rollout_id", "step_index").group_by("rollout_id", maintain_order=True).agg("text", "hard", "soft")
     )
     problems = sources.gather("problems").select("problem_id", "question", "gold_answer", "source")
-    rollouts = sources.gather("rollouts").select("rollout_id", "problem_id", "round", "policy_id")
+    rollouts = sources.gather("rollouts").select("rollout_id", "problem_id", "round", "policy_id", "finish_reason")
     frame = solutions.join(rollouts, on="rollout_id").join(problems, on="problem_id")
     if frame.height < solutions.height:
         raise UserError(
@@ -126,10 +86,17 @@ def own_solutions(ref: ArtifactRef, *, unlabelled: bool = False) -> Iterable[Ste
                 "round": row["round"],
                 "policy_id": row["policy_id"],
                 "source": row["source"],
-                "correct": {"correct": True, "wrong": False, "no_answer": False}.get(row["verdict"]),
+                "correct": _is_correct(row["verdict"], row["finish_reason"]),
                 "soft": row["soft"],
             },
         )
+
+
+def _is_correct(verdict: str | None, finish_reason: str) -> bool | None:
+    """None for what was not decided: no verdict, a check that ran out of time, or a cut-off response."""
+    if verdict in ("wrong", "no_answer") and finish_reason == "stop":
+        return False
+    return True if verdict == "correct" else None
 
 
 def _labels(ref: ArtifactRef, *, unlabelled: bool) -> pl.DataFrame | None:

@@ -11,7 +11,7 @@ from grpo_pipeline.exchange.records import OWN, StepRecord, hard
 from grpo_pipeline.store import ArtifactRef, Manifest
 
 if TYPE_CHECKING:
-    from grpo_pipeline.exchange.artifacts import Sources
+    from grpo_pipeline.store.sources import Sources
 
 _SAMPLING = ("sampling", "prompt", "splitter", "group_size", "labelling", "replay", "form", "neutral", "max_length")
 """Settings of a stage that say how its rows came to be."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.exchange.artifacts import artifact_records, sources_of
+from grpo_pipeline.exchange.artifacts import artifact_records
 from grpo_pipeline.exchange.card import render_card
 from grpo_pipeline.exchange.exporting import Exported
 from grpo_pipeline.exchange.forms import find_form
@@ -22,6 +22,7 @@ from grpo_pipeline.exchange.records import OWN, StepRecord
 from grpo_pipeline.exchange.trl_stepwise import write
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.store import ArtifactRef
+from grpo_pipeline.store.sources import sources_of
 
 FORM = "dataset"
 """What this is called beside the forms of single files."""

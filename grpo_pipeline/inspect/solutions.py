@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import polars as pl
 from rich.text import Text
 
-from grpo_pipeline.exchange.artifacts import Sources, sources_of
 from grpo_pipeline.store import ArtifactRef
+from grpo_pipeline.store.sources import Sources, sources_of
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.exchange.artifacts import own_solutions, sources_of
+from grpo_pipeline.exchange.artifacts import own_solutions
 from grpo_pipeline.exchange.importing import STAGE as IMPORTED
 from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.store.sources import sources_of
 from grpo_pipeline.tables import from_rows
 
 if TYPE_CHECKING:

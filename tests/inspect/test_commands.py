@@ -15,7 +15,10 @@ from grpo_pipeline.inspect.solutions import ShownSolution, ShownStep, colour, re
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.tables import empty
 
-COMMANDS = ["inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny"]
+COMMANDS = [
+    "inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny",
+    "import-model", "serve-completer",
+]  # fmt: skip
 
 
 @pytest.fixture
