@@ -32,7 +32,8 @@ from rich.table import Table
 from grpo_pipeline.config import EngineConfig, LabellingConfig, ModelConfig, PromptConfig
 from grpo_pipeline.engines.opening import open_engine
 from grpo_pipeline.engines.protocol import SamplingParams
-from grpo_pipeline.labelling.commands import oracle_truth
+from grpo_pipeline.evaluation.binary import roc_auc
+from grpo_pipeline.evaluation.oracle import judge_rollouts
 from grpo_pipeline.labelling.label import label_steps
 from grpo_pipeline.labelling.ledger import Ledger
 from grpo_pipeline.labelling.receipt import receipt_rates
@@ -107,7 +108,7 @@ def against_truth(step_labels, truth):
     joined = step_labels.join(truth, on=["rollout_id", "step_index"])
     labelled = joined.filter(pl.col("hard").is_not_null())
     return {
-        "truth": labelled.select(((pl.col("hard") == 1) == pl.col("good")).mean()).item(),
+        "truth": labelled.select(((pl.col("hard") == 1) == pl.col("is_good")).mean()).item(),
         "labelled": labelled.height / joined.height,
     }
 
@@ -155,26 +156,17 @@ def measure_curve(frames, sampling, engine, ledger, truth):
         config = LabellingConfig(completions=n)
         labels = label_steps(*frames, engine, config, sampling, seed=SEED, ledger=ledger).step_labels
         joined = labels.filter(pl.col("label_source") == "sampled").join(truth, on=["rollout_id", "step_index"])
-        good, soft = joined["good"].cast(pl.Float64), joined["soft"]
+        good, soft = joined["is_good"].cast(pl.Float64), joined["soft"]
         rows.append(
             {
                 "n": n,
                 "steps": joined.height,
-                "hard_accuracy": ((joined["hard"] == 1) == joined["good"]).mean(),
+                "hard_accuracy": ((joined["hard"] == 1) == joined["is_good"]).mean(),
                 "soft_brier": ((soft - good) ** 2).mean(),
-                "soft_auc": area_under_curve(soft, joined["good"]),
+                "soft_auc": roc_auc(joined["is_good"], soft),
             }
         )
     return rows
-
-
-def area_under_curve(score, good):
-    """Chance that a good step scores above a bad one, ties counting half (Mann-Whitney U)."""
-    n_good, n_bad = int(good.sum()), int((~good).sum())
-    if not n_good or not n_bad:
-        return None
-    ranks = score.rank("average")
-    return (ranks.filter(good).sum() - n_good * (n_good + 1) / 2) / (n_good * n_bad)
 
 
 def plot_curve(rows, path):
@@ -235,7 +227,7 @@ def main():
         engine = open_engine(options.model, ModelConfig(), EngineConfig(), model_id="benchmark")
         for name in SETS:
             frames, sampling = make_set(engine, name, *sizes[name])
-            truth = oracle_truth(frames[0], frames[3])
+            truth = judge_rollouts(frames[0], frames[3])
             schedules, accuracy, speed = measure_schedules(frames, sampling, engine, ledger, truth)
             sets[name] = {
                 "solutions": frames[1].height,

@@ -75,13 +75,13 @@ class AuditReport:
 
 
 @dataclass(frozen=True)
-class LabelledSet:
+class AuditedSet:
     """The tables that an audit looks at, all of one run.
 
     Attributes:
         problems: The ``problems`` table, eval problems included.
         rollouts, checked, steps, completions, step_labels: The tables of these names.
-        truth: ``rollout_id, step_index, good`` (bool) from an oracle, or None.
+        truth: ``rollout_id, step_index, is_good`` (bool) from an oracle, or None.
     """
 
     problems: pl.DataFrame
@@ -93,7 +93,7 @@ class LabelledSet:
     truth: pl.DataFrame | None = None
 
 
-def audit(data: LabelledSet) -> AuditReport:
+def audit(data: AuditedSet) -> AuditReport:
     """Look a labelled set over."""
     findings: list[Finding] = []
     return AuditReport(
@@ -113,7 +113,7 @@ def audit(data: LabelledSet) -> AuditReport:
     )
 
 
-def _by_position(data: LabelledSet) -> list[dict[str, Any]]:
+def _by_position(data: AuditedSet) -> list[dict[str, Any]]:
     sources = [
         (pl.col("label_source") == source).sum().alias(source)
         for source in ("sampled", "implied", "outcome", "unlabelled")
@@ -132,7 +132,7 @@ def _by_position(data: LabelledSet) -> list[dict[str, Any]]:
     )
 
 
-def _undecided(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
+def _undecided(data: AuditedSet, findings: list[Finding]) -> dict[str, float]:
     truncated = data.completions.filter(pl.col("finish_reason") == "length").height
     timeout = data.completions.filter((pl.col("finish_reason") == "stop") & (pl.col("verdict") == "timeout")).height
     unlabelled = data.step_labels.filter(pl.col("hard").is_null()).height
@@ -151,7 +151,7 @@ def _undecided(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
     }
 
 
-def _impossible(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
+def _impossible(data: AuditedSet, findings: list[Finding]) -> dict[str, float]:
     succeeded = (pl.col("n_correct") > 0) | ((pl.col("label_source") == "outcome") & (pl.col("hard") == 1))
     last = pl.col("step_index").filter(succeeded).max().over("rollout_id").alias("last_success")
     is_zero = (pl.col("label_source") == "sampled") & (pl.col("hard") == 0)
@@ -171,7 +171,7 @@ def _impossible(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
     return {"steps": found.height, "share": _share(found.height, zeros.height)}
 
 
-def _extraction(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
+def _extraction(data: AuditedSet, findings: list[Finding]) -> dict[str, float]:
     finished = data.completions.filter(pl.col("finish_reason") == "stop")
     completions = finished.filter(pl.col("verdict") == "no_answer")
     ended = data.rollouts.filter(pl.col("finish_reason") == "stop").select("rollout_id", "text")
@@ -190,7 +190,7 @@ def _extraction(data: LabelledSet, findings: list[Finding]) -> dict[str, float]:
     }
 
 
-def _correlation(data: LabelledSet, findings: list[Finding]) -> dict[str, float | None]:
+def _correlation(data: AuditedSet, findings: list[Finding]) -> dict[str, float | None]:
     steps = data.steps.select(*_KEY, characters=pl.col("text").str.len_chars(), is_last="is_last")
     # The end of a solution is all alike ("The answer is ..."), so its length would stand for its position.
     label = pl.coalesce("soft", pl.col("hard").cast(pl.Float32))
@@ -206,7 +206,7 @@ def _correlation(data: LabelledSet, findings: list[Finding]) -> dict[str, float 
     return result
 
 
-def _duplicates(data: LabelledSet, findings: list[Finding]) -> dict[str, int]:
+def _duplicates(data: AuditedSet, findings: list[Finding]) -> dict[str, int]:
     keys = 0
     for name, key in (("step_labels", _KEY), ("steps", _KEY), ("rollouts", ["rollout_id"]),
                       ("completions", ["completion_id"]), ("problems", ["problem_id"])):  # fmt: skip
@@ -232,7 +232,7 @@ def _duplicates(data: LabelledSet, findings: list[Finding]) -> dict[str, int]:
     return {"keys": keys, "solutions": solutions, "questions": repeated}
 
 
-def _overlap(data: LabelledSet, findings: list[Finding]) -> dict[str, int]:
+def _overlap(data: AuditedSet, findings: list[Finding]) -> dict[str, int]:
     held_out = data.problems.filter(pl.col("split") == "eval")
     labelled = data.step_labels.select("rollout_id", "problem_id").unique()
     trained_on = labelled.join(held_out, on="problem_id", how="semi").sort("rollout_id")
@@ -252,8 +252,8 @@ def _overlap(data: LabelledSet, findings: list[Finding]) -> dict[str, int]:
 
 def _oracle(step_labels: pl.DataFrame, truth: pl.DataFrame) -> dict[str, float | None]:
     """Agreement with the truth over the steps that have a label."""
-    joined = step_labels.join(truth.select(*_KEY, "good"), on=_KEY).filter(pl.col("hard").is_not_null())
-    good, hard = pl.col("good"), pl.col("hard") == 1
+    joined = step_labels.join(truth.select(*_KEY, "is_good"), on=_KEY).filter(pl.col("hard").is_not_null())
+    good, hard = pl.col("is_good"), pl.col("hard") == 1
     figures = joined.select(
         hard_accuracy=(good == hard).mean(),
         false_zero_rate=(~hard).filter(good).mean(),

@@ -7,19 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 import typer
 from rich.console import Console
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.evaluation.oracle import judge_rollouts
 from grpo_pipeline.inspect.opening import open_artifact
-from grpo_pipeline.labelling.audit import LabelledSet, audit
+from grpo_pipeline.labelling.audit import AuditedSet, audit
 from grpo_pipeline.labelling.audit_report import render_audit
 from grpo_pipeline.labelling.evidence import Truncated
 from grpo_pipeline.labelling.rules import AfterFirstError, Rule, RuleName, relabel
-from grpo_pipeline.problems.oracle import judge_steps
-from grpo_pipeline.problems.synthetic import SOURCE
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+from grpo_pipeline.store.sources import sources_of
 
 RELABEL_STAGE = "relabel"
 _RELABEL_VERSION = 1
@@ -47,7 +46,7 @@ def audit_command(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Look a labelled set over: distribution, undecided, false zeros, duplicates, overlap, oracle."""
-    report = audit(labelled_set(open_artifact(artifact)))
+    report = audit(audited_set(open_artifact(artifact)))
     if json_file is not None:
         try:
             json_file.write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
@@ -92,42 +91,13 @@ def relabel_artifact(ref: ArtifactRef, rule: Rule, judge: ArtifactRef | None = N
     return Store(ref.root).build(spec, 1, make)
 
 
-def labelled_set(ref: ArtifactRef) -> LabelledSet:
+def audited_set(ref: ArtifactRef) -> AuditedSet:
     """The tables of a label artifact and of what it was made from; the oracle's truth for generated problems.
 
     Raises:
         UserError: A table that neither the artifact nor its ancestors in this store have.
     """
-    frames: dict[str, pl.DataFrame] = {}
-    by_path = {found.path: found for found in Store(ref.root).artifacts()}
-    waiting = [ref]
-    while waiting:
-        current = waiting.pop(0)
-        for table in current.tables:
-            if table in _AUDITED and table not in frames:
-                frames[table] = current.read(table)
-        paths = [parent.path for parent in current.manifest().parents if parent.store is None]
-        waiting += [by_path[path] for path in paths if path in by_path]
-    missing = [table for table in _AUDITED if table not in frames]
-    if missing:
-        raise UserError(f"{ref}: table {', '.join(missing)} is neither in it nor in what it was made from")
-    return LabelledSet(**frames, truth=oracle_truth(frames["problems"], frames["steps"]))
-
-
-def oracle_truth(problems: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame | None:
-    """``rollout_id, step_index, good`` of all steps of generated problems; None where there are none.
-
-    Args:
-        problems: The ``problems`` table.
-        steps: The ``steps`` table.
-    """
-    meta = dict(problems.filter(pl.col("source") == SOURCE).select("problem_id", "meta").iter_rows())
-    known = steps.filter(pl.col("problem_id").is_in(list(meta))).sort("rollout_id", "step_index")
-    if known.is_empty():
-        return None
-    good = [
-        verdict
-        for _, group in known.group_by("rollout_id", maintain_order=True)
-        for verdict in judge_steps(meta[group["problem_id"][0]], group["text"].to_list())
-    ]
-    return known.select("rollout_id", "step_index").with_columns(good=pl.Series(good, dtype=pl.Boolean))
+    sources = sources_of(ref)
+    frames = {table: sources.nearest(table) for table in _AUDITED}
+    truth = judge_rollouts(frames["problems"], frames["steps"])
+    return AuditedSet(**frames, truth=truth if truth.height else None)

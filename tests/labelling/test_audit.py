@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from grpo_pipeline.config import LabellingConfig, SamplingConfig
-from grpo_pipeline.labelling.audit import LabelledSet, audit
+from grpo_pipeline.labelling.audit import AuditedSet, audit
 from grpo_pipeline.labelling.audit_report import render_audit
 from grpo_pipeline.labelling.label import label_steps
 from tests.labelling.scripted import ScriptedEngine, check_many, make_world
@@ -22,7 +22,7 @@ def labelled(chances, solutions=None, truth=None, **config):
     result = label_steps(
         *world.label_args(), ScriptedEngine(chances), config, SamplingConfig(max_tokens=200), seed=0, checker=check_many
     )
-    return LabelledSet(*world.label_args(), result.completions, result.step_labels, truth)
+    return AuditedSet(*world.label_args(), result.completions, result.step_labels, truth)
 
 
 def always(*chances):
@@ -115,7 +115,7 @@ def test_questions_shared_between_train_and_eval(clean):
 def test_oracle_agreement(clean):
     # Labels by hand: solution 0 has 1, 1, 1, solution 1 has 1, 1, 0.
     truth = clean.steps.select("rollout_id", "step_index").with_columns(
-        good=pl.Series([True, True, True, True, False, False])
+        is_good=pl.Series([True, True, True, True, False, False])
     )
     oracle = audit(replace(clean, truth=truth)).oracle
     assert oracle["steps"] == 6
@@ -126,7 +126,7 @@ def test_oracle_agreement(clean):
 
 
 def test_an_empty_set_is_no_error(clean):
-    empty = LabelledSet(*(frame.clear() for frame in (
+    empty = AuditedSet(*(frame.clear() for frame in (
         clean.problems, clean.rollouts, clean.checked, clean.steps, clean.completions, clean.step_labels
     )))  # fmt: skip
     assert audit(empty).findings == []

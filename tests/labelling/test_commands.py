@@ -11,7 +11,7 @@ from grpo_pipeline.answers import check_many
 from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.inspect.opening import open_artifact
-from grpo_pipeline.labelling.commands import audit_command, oracle_truth, relabel_command
+from grpo_pipeline.labelling.commands import audit_command, audited_set, relabel_command
 from grpo_pipeline.labelling.label import label_steps
 from grpo_pipeline.labelling.rules import Rule, relabel
 from grpo_pipeline.labelling.steps import split_rollouts
@@ -91,14 +91,11 @@ def test_audit_of_a_relabelled_artifact_finds_its_parents_tables(labels, tmp_pat
     assert json.loads((tmp_path / "audit.json").read_text())["rows"]["completions"] > 0
 
 
-def test_oracle_truth_calls_gold_solutions_good_and_the_wrong_one_bad_from_its_error_on(labels):
-    store = Store(labels.root)
-    frames = {table: ref.read(table) for ref in store.artifacts() for table in ref.tables}
-    truth = oracle_truth(frames["problems"], frames["steps"])
+def test_the_oracle_calls_gold_solutions_good_and_the_wrong_one_bad_from_its_error_on(labels):
+    truth = audited_set(labels).truth
     wrong = pl.col("rollout_id").str.ends_with("r1")
-    assert truth.filter(~wrong)["good"].all()
-    assert not truth.filter(wrong)["good"].any()
-    assert oracle_truth(frames["problems"].with_columns(source=pl.lit("gsm8k")), frames["steps"]) is None
+    assert truth.filter(~wrong)["is_good"].all()
+    assert not truth.filter(wrong)["is_good"].any()
 
 
 def test_mistakes_are_named(labels, tmp_path):
