@@ -2,9 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -15,13 +14,8 @@ from grpo_pipeline.errors import UserError
 MODES = ("answer", "solution")
 
 
-def check_command(
-    file: Annotated[Path, typer.Argument(help="JSONL with the fields gold and pred, and optionally mode.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Where to write the verdicts: a .jsonl or .parquet file.")
-    ] = None,
-) -> None:
-    """Check answers against gold answers and count the verdicts."""
+def check_command(file: Path, out: Path | None) -> None:
+    """Check a file's answers and print the counts; the verdicts go to `out` if given."""
     show_counts(check_file(file, out), Console())
 
 

@@ -9,7 +9,6 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -70,18 +69,18 @@ def start_server(command: list[str], guard: ProcessGuard, *, on_cpu: bool) -> "s
 
 
 def serve_completer_command(
-    model: Annotated[Path, typer.Argument(help="Model folder to serve.")],
+    model: Path,
     *,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
-    name: Annotated[list[str] | None, typer.Option(help="Further name of the model, e.g. its content id.")] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    max_model_len: Annotated[int | None, typer.Option(help="Context limit; the model's if not given.")] = None,
-    max_batch: Annotated[int, typer.Option(help="Sequences decoded at once.")] = 256,
-    gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory.")] = 0.9,
-    tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that the model is spread over.")] = 1,
+    host: str,
+    port: int,
+    names: list[str],
+    dtype: str,
+    max_model_len: int | None,
+    max_batch: int,
+    gpu_memory_utilization: float,
+    tensor_parallel_size: int,
 ) -> None:
-    """Serve a model for step-label completions: an OpenAI-compatible server that ends with this command."""
+    """Serve a model until the server ends, and exit with its code; arguments as in `cli.serve_completer`."""
     check_model_folder(model)
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
@@ -93,7 +92,7 @@ def serve_completer_command(
         model,
         host=host,
         port=port,
-        names=name or [],
+        names=names,
         dtype=dtype,
         max_model_len=max_model_len,
         max_batch=max_batch,

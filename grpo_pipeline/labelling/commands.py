@@ -5,9 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from grpo_pipeline.errors import UserError
@@ -26,14 +24,9 @@ _AUDITED = ("problems", "rollouts", "checked", "steps", "completions", "step_lab
 
 
 def relabel_command(
-    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
-    rule: Annotated[str, typer.Option(help="hard, threshold, interval, first_error, progress or consensus.")] = "hard",
-    threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,
-    after: Annotated[str, typer.Option(help="first_error, later steps: unlabelled, zero or keep.")] = "unlabelled",
-    truncated: Annotated[str, typer.Option(help="Cut-off completions: not_correct or exclude.")] = "not_correct",
-    judge: Annotated[str | None, typer.Option(help="consensus: an artifact with a second opinion's labels.")] = None,
+    artifact: str, rule: str, threshold: float | None, after: str, truncated: str, judge: str | None
 ) -> None:
-    """Derive other step labels from stored counts, as a new artifact beside the old one."""
+    """Derive other step labels from stored counts, and print the new artifact; arguments as in `cli.relabel`."""
     ref = open_artifact(artifact)
     second = None if judge is None else open_artifact(judge)
     new = relabel_artifact(ref, parse_rule(rule, threshold, after, truncated), second)
@@ -41,11 +34,8 @@ def relabel_command(
     sys.stdout.write(f"{new}\n{labels.height} steps, {labels['hard'].count()} labelled\n")
 
 
-def audit_command(
-    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with step labels.")],
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-) -> None:
-    """Look a labelled set over: distribution, undecided, false zeros, duplicates, overlap, oracle."""
+def audit_command(artifact: str, json_file: Path | None) -> None:
+    """Print what an audit of a labelled artifact finds; write its figures to `json_file` if given."""
     report = audit(audited_set(open_artifact(artifact)))
     if json_file is not None:
         try:

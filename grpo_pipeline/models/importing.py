@@ -11,7 +11,7 @@ import importlib.util
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import typer
@@ -121,14 +121,8 @@ def check(folder: Path, model: Any, tokenizer: Any) -> None:
         raise UserError(f"{folder}: the saved weights give other logits than the original ones")
 
 
-def import_model_command(
-    source: Annotated[str, typer.Argument(help="GGUF file, model folder, Hugging Face id, or 'smollm2'.")],
-    *,
-    out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.")],
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    trust_remote_code: Annotated[bool, typer.Option(help="Run code that the source brings.")] = False,
-) -> None:
-    """Turn a model (GGUF or transformers) into a local folder of safetensors with its tokenizer."""
+def import_model_command(source: str, *, out: Path, dtype: str, trust_remote_code: bool) -> None:
+    """`import_model`, and what to do with the folder; arguments as there."""
     import_model(source, out, dtype=dtype, trust_remote_code=trust_remote_code)
     typer.echo(f"{out}: ready; use it with --set model.path={out}")
 

@@ -8,7 +8,8 @@ import polars as pl
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.models.content import content_id
 from grpo_pipeline.progress import progress
-from grpo_pipeline.training.policy_trainer import OnStep, PolicyResult, PolicyTrainer
+from grpo_pipeline.training.policy_contract import OnStep, PolicyResult
+from grpo_pipeline.training.policy_trainer import PolicyTrainer
 
 
 def train_policy(

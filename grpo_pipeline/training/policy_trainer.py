@@ -6,7 +6,6 @@ token columns, and updates. What a method is stands in `grpo_pipeline.methods`; 
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,31 +35,10 @@ from grpo_pipeline.training.offline import (
     require_tables,
 )
 from grpo_pipeline.training.optimizer import Optimizer, load_weights
+from grpo_pipeline.training.policy_contract import OnStep, PolicyResult, check_inputs
 from grpo_pipeline.training.run_identity import run_identity
 from grpo_pipeline.training.token_rows import TokenRows
-from grpo_pipeline.training.updates import add_weights, critic_loss, experience_rows, policy_loss
-
-OnStep = Callable[[int, dict[str, pl.DataFrame]], None]
-"""Called after every exploration step (online) or optimizer step (offline) with its number and its tables."""
-
-
-@dataclass(frozen=True)
-class PolicyResult:
-    """A trained policy.
-
-    Attributes:
-        policy_id: Content id of the folder that was written.
-        metrics: `metrics` table, a row an optimizer step.
-        counts: steps, optimizer_steps, rollouts, sampled_tokens, and what was left out for which reason.
-        stopped_early: Whether the KL limit ended the run.
-        reward_hacking: Whether the alarm was raised at any step.
-    """
-
-    policy_id: str
-    metrics: pl.DataFrame
-    counts: dict[str, int]
-    stopped_early: bool
-    reward_hacking: bool
+from grpo_pipeline.training.updates import add_weights, critic_loss, experience_rows, policy_loss, rewarded_rows
 
 
 class PolicyTrainer:
@@ -86,7 +64,7 @@ class PolicyTrainer:
         self.method = make_method(self.policy)
         self.online = self.method.data == "on_policy"
         self.temperature = 1.0 if self.method.data == "demonstrations" else config.sampling.temperature
-        _check(problems, demonstrations, config, self.temperature)
+        check_inputs(problems, demonstrations, config, self.temperature)
         self.round, self.seed, self.policy_id, self.workdir = round, seed, policy_id, workdir
         self.on_step = on_step
         self.step = 0
@@ -181,7 +159,7 @@ class PolicyTrainer:
         if data.rows:
             monitors |= self._before_update(data, kept)
         if self.method.reward == "rule":
-            data = data.subset(_rewarded(data))
+            data = data.subset(rewarded_rows(data))
         # A step whose rollouts have all dropped out counts, and changes nothing.
         parts = self._parts(data, step) if data.rows else []
         metrics_frames = []
@@ -249,7 +227,7 @@ class PolicyTrainer:
         if self.method.needs_reference:
             data.columns["ref_logprobs"] = self.actor.reference_logprobs(self.runner, data, self.temperature)
         if self.method.data == "fixed_samples":
-            data = data.subset(_rewarded(data))
+            data = data.subset(rewarded_rows(data))
         loss = policy_loss(self.actor, self.runner, data, self.method.loss, temperature=self.temperature)
         metrics = optimizer_step(self.optimizers, self.runner, [Part(data.rows, loss, self.offline.together)])
         self._new_version()
@@ -369,32 +347,3 @@ class PolicyTrainer:
         trained = self.actor.save(out_dir, parents, settings)
         counts = self.counts | {"steps": self.step, "optimizer_steps": self.updates}
         return PolicyResult(trained, self.table.frame(), counts, self.stopped_early, self.hacked)
-
-
-def _rewarded(data: TokenRows) -> list[int]:
-    """Rows with a positive reward: the others have coefficient 0, so running them would change nothing."""
-    positive = (data.columns["advantages"] > 0).to(torch.int64)
-    counts = torch.bincount(data.row, weights=positive.double(), minlength=len(data.rows))
-    return [i for i, count in enumerate(counts.tolist()) if count > 0]
-
-
-def _check(problems: pl.DataFrame, demonstrations: pl.DataFrame | None, config: RunConfig, temperature: float) -> None:
-    for frame in (problems, demonstrations):
-        if frame is None:
-            continue
-        held_out = frame.filter(pl.col("split") != "train")
-        if held_out.height:
-            raise ValueError(
-                f"{held_out.height} problems are not of the training split, first: {held_out['problem_id'][0]}. "
-                "Evaluation problems never enter training"
-            )
-    if problems["problem_id"].is_duplicated().any():
-        raise ValueError("a problem stands twice in the training problems")
-    if not problems.height:
-        raise UserError("no training problem")
-    if not temperature > 0:
-        raise UserError("sampling.temperature = 0 is greedy: training needs samples; use e.g. 1.0")
-    if config.engine.kind != "transformers":
-        raise UserError(f"engine.kind = {config.engine.kind!r} cannot be given new weights while training")
-    if config.policy.method == "ppo" and config.policy.ppo.ptx_weight > 0 and demonstrations is None:
-        raise UserError("policy.ppo.ptx_weight > 0 needs demonstrations: problems with gold_solution")

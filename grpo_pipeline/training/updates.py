@@ -83,6 +83,13 @@ def add_weights(
     )
 
 
+def rewarded_rows(data: TokenRows) -> list[int]:
+    """Rows with a positive reward: the others have coefficient 0, so running them would change nothing."""
+    positive = (data.columns["advantages"] > 0).to(torch.int64)
+    counts = torch.bincount(data.row, weights=positive.double(), minlength=len(data.rows))
+    return [i for i, count in enumerate(counts.tolist()) if count > 0]
+
+
 def policy_loss(
     actor: Actor,
     runner: Runner,

@@ -4,14 +4,14 @@ import json
 
 import polars as pl
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from grpo_pipeline.answers import check_many
+from grpo_pipeline.cli import app
 from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.inspect.opening import open_artifact
-from grpo_pipeline.labelling.commands import audit_command, audited_set, relabel_command
+from grpo_pipeline.labelling.commands import audited_set
 from grpo_pipeline.labelling.label import label_steps
 from grpo_pipeline.labelling.rules import Rule, relabel
 from grpo_pipeline.labelling.steps import split_rollouts
@@ -21,10 +21,6 @@ from grpo_pipeline.rollouts import check_rollouts
 from grpo_pipeline.store import ShardResult, StageSpec, Store
 from grpo_pipeline.tables import from_rows, read
 from tests.labelling.scripted import CharTokenizer, ScriptedEngine, rollout_row
-
-app = typer.Typer()
-app.command("relabel")(relabel_command)
-app.command("audit")(audit_command)
 
 
 @pytest.fixture
