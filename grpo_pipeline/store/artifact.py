@@ -48,6 +48,13 @@ class ArtifactRef(BaseModel):
     tables: tuple[str, ...]
     cached: bool = Field(False, exclude=True, repr=False)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both refer to the same artifact, however either was come by."""
+        return isinstance(other, ArtifactRef) and self.model_dump() == other.model_dump()
+
+    def __hash__(self) -> int:
+        return hash((self.root, self.fingerprint))
+
     def __str__(self) -> str:
         return f"{self.root}/{self.path}"
 
