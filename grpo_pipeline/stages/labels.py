@@ -4,7 +4,7 @@ import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rollouts import LazyEngine
-from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -64,7 +64,7 @@ def label_steps(
                 receipt=result.receipt,
             )
 
-        return run.store.build(spec, len(shards), make)
+        return run.store.build(spec, shard_plan(shards), make)
 
 
 def build_prm_rows(

@@ -7,7 +7,7 @@ import polars as pl
 from grpo_pipeline.config import EngineConfig, ModelConfig, RunConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Engine
 from grpo_pipeline.seeds import derive_seed
-from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -79,7 +79,7 @@ def sample_rollouts(
                 tokens=tokens,
             )
 
-        return run.store.build(spec, len(shards), make)
+        return run.store.build(spec, shard_plan(shards), make)
 
 
 def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame:

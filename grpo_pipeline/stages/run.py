@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from grpo_pipeline.config import ModelConfig, RunConfig
-from grpo_pipeline.seeds import derive_seed
+from grpo_pipeline.seeds import derive_id, derive_seed
 from grpo_pipeline.store import ArtifactRef, StageSpec, Store
 
 
@@ -103,3 +103,8 @@ def problem_shards(problem_ids: list[str], size: int) -> list[list[str]]:
     """Problem ids in shards of `size`, sorted, so that a shard's content does not depend on row order."""
     ordered = sorted(problem_ids)
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
+
+def shard_plan(shards: list[list[str]]) -> list[str]:
+    """What is in each shard, as `Store.build` takes it: shards of an earlier session fit only if cut the same."""
+    return [derive_id(*shard) for shard in shards]

@@ -3,7 +3,7 @@
 from grpo_pipeline.store.artifact import ArtifactRef
 from grpo_pipeline.store.build import Build
 from grpo_pipeline.store.manifest import Manifest, StageSpec
-from grpo_pipeline.store.shards import ShardResult, cut_by_problem
+from grpo_pipeline.store.shards import ShardResult
 from grpo_pipeline.store.store import Store
 
-__all__ = ["ArtifactRef", "Build", "Manifest", "ShardResult", "StageSpec", "Store", "cut_by_problem"]
+__all__ = ["ArtifactRef", "Build", "Manifest", "ShardResult", "StageSpec", "Store"]

@@ -176,16 +176,6 @@ def encode(table: pa.Table, rows_per_group: int = DEFAULT_ROWS_PER_GROUP) -> byt
     return buffer.getvalue()
 
 
-def cut_by_problem(frame: pl.DataFrame, problems_per_shard: int) -> list[pl.DataFrame]:
-    """Cut a frame into shards of whole problems, in order of problem_id.
-
-    Neighbouring ids share a shard, so a reader who wants one problem opens one file.
-    """
-    ordered = frame.sort("problem_id", maintain_order=True)
-    shard = pl.col("problem_id").rle_id() // problems_per_shard
-    return ordered.with_columns(shard.alias("_shard")).partition_by("_shard", maintain_order=True, include_key=False)
-
-
 def merge_receipts(receipts: list[dict[str, Any]]) -> dict[str, Any]:
     """One receipt of many: numbers are added, lists joined, mappings merged; other values must agree or are listed."""
     merged: dict[str, Any] = {}

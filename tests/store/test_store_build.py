@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store, cut_by_problem
+from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 from grpo_pipeline.store.shards import Staging, merge_receipts
 from grpo_pipeline.tables import from_rows
 
@@ -350,15 +350,6 @@ def test_row_groups_let_scans_prune(tmp_path, helpers):
     ]
     assert ranges == [("p00-1", "p00-3"), ("p00-4", "p00-6"), ("p00-7", "p00-9")]
     assert metadata.row_group(0).column(0).compression == "ZSTD"
-
-
-def test_cut_by_problem_never_splits_a_problem():
-    frame = pl.DataFrame({"problem_id": ["c", "a", "b", "a", "c", "d"], "x": range(6)})
-    cut = cut_by_problem(frame, 2)
-    assert [part["problem_id"].to_list() for part in cut] == [["a", "a", "b"], ["c", "c", "d"]]
-    assert [part["x"].to_list() for part in cut] == [[1, 3, 2], [0, 4, 5]]
-    assert cut[0].columns == frame.columns
-    assert cut_by_problem(frame.head(0), 2) == []
 
 
 def test_merge_receipts_by_hand():
