@@ -1,1 +1,1 @@
-"""What a person looks at: terminal tables, the HTML page and plots."""
+"""What a person looks at: tables in the terminal."""
