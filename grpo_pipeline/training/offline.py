@@ -71,6 +71,9 @@ def fixed_sample_data(rollouts: pl.DataFrame, checked: pl.DataFrame) -> OfflineD
     """Samples of the fixed SFT model with the rule reward, by problem.
 
     A sample whose check timed out is left out and counted: it is neither right nor wrong.
+
+    Raises:
+        UserError: If no sample is correct: there is nothing to learn from.
     """
     rows: dict[str, list[Row]] = {}
     rewards: dict[str, list[float]] = {}
@@ -84,6 +87,11 @@ def fixed_sample_data(rollouts: pl.DataFrame, checked: pl.DataFrame) -> OfflineD
             continue
         rows.setdefault(problem_id, []).append(response_row(prompt, response))
         rewards.setdefault(problem_id, []).append(reward)
+    if not any(reward > 0 for of in rewards.values() for reward in of):
+        raise UserError(
+            f"none of {rollouts.height} fixed samples is correct ({counts['undecided']} undecided), so RFT has nothing "
+            "to train on; sample more rollouts a problem, or start from a better policy"
+        )
     return OfflineData(rows, rewards, counts=counts)
 
 

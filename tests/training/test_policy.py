@@ -148,6 +148,14 @@ def test_fixed_samples_of_the_start_are_handed_over_and_can_be_given_again(tmp_p
         run(tmp_path / "c", folders, method="rft", fixed={"rollouts": seen[0]["rollouts"]})
 
 
+def test_fixed_samples_without_a_correct_one_are_refused(tmp_path, folders):
+    seen = {}
+    run(tmp_path / "a", folders, seen.__setitem__, method="rft")
+    wrong = seen[0] | {"checked": seen[0]["checked"].with_columns(verdict=pl.lit("wrong"))}
+    with pytest.raises(UserError, match=r"none of \d+ fixed samples is correct \(0 undecided\)"):
+        run(tmp_path / "b", folders, method="rft", fixed=wrong)
+
+
 @pytest.mark.parametrize("method", ["grpo", "ppo", "online_rft"])
 def test_steps_without_a_decided_rollout_are_counted_and_survived(tmp_path, folders, method, monkeypatch):
     def timeouts(frame, problems):
