@@ -55,10 +55,15 @@ def test_replay_is_a_tenth_from_earlier_rounds(finished):
         assert sum(receipt["replay_rows"].values()) == expected
 
 
+IMPORTED = {"solutions", "pairs"}
+"""Tables that only an import writes."""
+
+
 def test_every_file_opens_with_polars_and_datasets(micro, finished, tmp_path):
     files = sorted(run_folder(micro).glob("artifacts/*/*/*.parquet"))
-    assert {file.parent.name for file in files} == set(TABLES)
-    for table in TABLES:
+    tables = set(TABLES) - IMPORTED
+    assert {file.parent.name for file in files} == tables
+    for table in sorted(tables):
         file = next(file for file in files if file.parent.name == table)
         frame = pl.read_parquet(file)
         dataset = Dataset.from_parquet(str(file), cache_dir=str(tmp_path))
