@@ -4,9 +4,11 @@ python -m flows.build_prm_dataset --config configs/quickstart.toml
 """
 
 from prefect import flow
+from rich.console import Console
 
 from flows.command import main
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.labelling.receipt import render_receipt
 from grpo_pipeline.stages.rounds import Labelled
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
@@ -24,10 +26,14 @@ def build_prm_dataset(config: RunConfig) -> Labelled:
 def label_round(
     config: RunConfig, number: int, problems: ArtifactRef, policy: ModelRef, history: tuple[ArtifactRef, ...]
 ) -> Labelled:
-    """Sample and label solutions of a round's policy; `history` holds the earlier rounds' own rows."""
+    """Sample and label solutions of a round's policy, and print what the labels cost.
+
+    `history` holds the earlier rounds' own rows.
+    """
     rollouts = stages.sample_rollouts(config, "label", number, problems, policy)
     completer = stages.choose_completer(config, policy)
     labels = stages.label_steps(config, number, problems, rollouts, completer)
+    Console().print(render_receipt(labels.manifest().receipt))
     rows = stages.build_prm_rows(config, number, problems, rollouts, labels)
     dataset = stages.mix_replay(config, number, problems, rows, history)
     return Labelled(rollouts=rollouts, labels=labels, rows=rows, dataset=dataset)
