@@ -34,13 +34,21 @@ def measure_round(
     policy: ModelRef,
     labelled: Labelled,
     reward_model: ModelRef,
+    first: Measured | None,
 ) -> Measured:
-    """Measure a round's policy, alone and with its reward model, the reward model, and its labels."""
+    """Measure a round's policy, alone and with its reward model, the reward model, and its labels.
+
+    `first` is round 0's measurement: every reward model is also measured on the starting policy's solutions.
+    """
     rollouts = stages.sample_rollouts(config, "evaluate", number, problems, policy)
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)
     figures = stages.evaluate_policy(config, number, problems, rollouts, greedy, scores)
-    quality = stages.evaluate_prm(config, number, problems, rollouts, scores, (labelled.rollouts, labelled.labels))
+    own = common = (rollouts, scores)
+    if first is not None:
+        common = (first.rollouts, stages.score_rollouts(config, number, first.rollouts, reward_model))
+    labels = (labelled.rollouts, labelled.labels)
+    quality = stages.evaluate_prm(config, number, problems, common, own, labels)
     return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
 
 

@@ -48,6 +48,13 @@ class ArtifactRef(BaseModel):
     tables: tuple[str, ...]
     cached: bool = Field(False, exclude=True, repr=False)
 
+    def __eq__(self, other: object) -> bool:
+        # Found or made, it is the same artifact.
+        return isinstance(other, ArtifactRef) and (self.root, self.fingerprint) == (other.root, other.fingerprint)
+
+    def __hash__(self) -> int:
+        return hash((self.root, self.fingerprint))
+
     def __str__(self) -> str:
         return f"{self.root}/{self.path}"
 

@@ -57,8 +57,9 @@ def test_replay_is_a_tenth_from_earlier_rounds(finished):
 
 def test_every_file_opens_with_polars_and_datasets(micro, finished, tmp_path):
     files = sorted(run_folder(micro).glob("artifacts/*/*/*.parquet"))
-    assert {file.parent.name for file in files} == set(TABLES)
-    for table in TABLES:
+    tables = set(TABLES) - {"solutions", "pairs"}  # those are made by import and for pairwise models
+    assert {file.parent.name for file in files} == tables
+    for table in sorted(tables):
         file = next(file for file in files if file.parent.name == table)
         frame = pl.read_parquet(file)
         dataset = Dataset.from_parquet(str(file), cache_dir=str(tmp_path))

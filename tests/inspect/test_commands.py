@@ -16,6 +16,7 @@ from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.tables import empty
 
 COMMANDS = ["inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny"]
+COMMANDS += ["import-model", "serve-completer"]
 
 
 @pytest.fixture
