@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test check format test-vllm clean
+.PHONY: venv quickstart test test-slow check format test-vllm clean
 
 venv: $(STAMP)
 
@@ -26,8 +26,12 @@ $(STAMP): pyproject.toml constraints.txt
 quickstart: venv
 	$(BIN)/grpo-pipeline iterate-rl --config configs/quickstart.toml
 
+# One thread a worker: two workers with two threads each would wait for each other.
 test: venv
-	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm" --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+test-slow: venv
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"
 
 check: venv
 	$(BIN)/ruff check .

@@ -34,10 +34,12 @@ def measure_round(
     policy: ModelRef,
     labelled: Labelled,
     reward_model: ModelRef,
+    first: Measured | None,
 ) -> Measured:
     """Measure a round's policy, alone and with its reward model, the reward model, and its labels.
 
-    A reward model that scores no steps (an ORM) is not measured: all these figures are of step scores.
+    `first` is round 0's measurement: every reward model is also measured on the starting policy's solutions. One
+    that scores no steps (an ORM) is not measured: all these figures are of step scores.
     """
     if config.reward_model.kind != "prm":
         return measure_policy(config, number, problems, policy)
@@ -45,7 +47,11 @@ def measure_round(
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)
     figures = stages.evaluate_policy(config, number, problems, rollouts, greedy, scores)
-    quality = stages.evaluate_prm(config, number, problems, rollouts, scores, (labelled.rollouts, labelled.labels))
+    own = common = (rollouts, scores)
+    if first is not None:
+        common = (first.rollouts, stages.score_rollouts(config, number, first.rollouts, reward_model))
+    labels = (labelled.rollouts, labelled.labels)
+    quality = stages.evaluate_prm(config, number, problems, common, own, labels)
     return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
 
 

@@ -43,7 +43,9 @@ def rl_round(config: RunConfig, number: int, problems: ArtifactRef, earlier: tup
         policy=policy,
         labelled=labelled,
         reward_model=reward_model,
-        measured=measure_round(config, number, problems, policy, labelled, reward_model),
+        measured=measure_round(
+            config, number, problems, policy, labelled, reward_model, earlier[0].measured if earlier else None
+        ),
     )
     stages.finish_round(config, made)
     return made

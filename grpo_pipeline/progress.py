@@ -11,6 +11,7 @@ from rich.text import Text
 
 _lock = threading.RLock()
 _shown: Progress | None = None
+_open_bars = 0
 
 
 class Bar:
@@ -45,36 +46,42 @@ class _Rate(ProgressColumn):
 def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
     """Show a bar while the block runs.
 
-    Nested and concurrent bars share the screen and go when they are done; the outermost one stays.
+    Nested and concurrent bars share the screen and go when they are done; the last one stays.
 
     Args:
         description: What is being done.
         total: Units in all; None where that is not known.
         unit: What is counted, in the plural: shards, rollouts, steps.
     """
-    global _shown  # noqa: PLW0603  (a terminal has one live display)
-    owner = False
+    global _shown, _open_bars  # noqa: PLW0603  (a terminal has one live display)
     with _lock:
         if _shown is None:
-            console = Console(file=sys.stderr)
-            if console.is_terminal:
-                _shown = Progress(
-                    TextColumn("{task.description}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("{task.fields[unit]}"),
-                    _Rate(),
-                    TimeRemainingColumn(),
-                    console=console,
-                )
-                _shown.start()
-                owner = True
+            _shown = _start_display()
+        _open_bars += 1
         bar = Bar(_shown, description, total, unit)
     try:
         yield bar
     finally:
         with _lock:
-            bar._close(keep=owner)
-            if owner and _shown is not None:
+            _open_bars -= 1
+            bar._close(keep=_open_bars == 0)
+            if _open_bars == 0 and _shown is not None:
                 _shown.stop()
                 _shown = None
+
+
+def _start_display() -> Progress | None:
+    console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        return None
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        _Rate(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    shown.start()
+    return shown

@@ -81,15 +81,18 @@ def evaluate_prm(
     config: RunConfig,
     round: int,
     problems: ArtifactRef,
-    rollouts: ArtifactRef,
-    scores: ArtifactRef,
+    common: tuple[ArtifactRef, ArtifactRef],
+    own: tuple[ArtifactRef, ArtifactRef],
     labelled: tuple[ArtifactRef, ArtifactRef],
 ) -> ArtifactRef:
     """Quality of a PRM on held-out solutions, and of the labels it was trained on; table `evaluations`.
 
-    Generated problems carry their exact state, against which every step is judged. Where there is no such
-    oracle, the PRM is measured against the solutions' outcomes alone.
-    `labelled` holds the rollouts that were labelled and their labels, whose quality is measured too.
+    Two sets of held-out solutions, each given as rollouts and their step scores: `common`, the starting policy's,
+    is the same for the PRMs of all rounds, so that they compare; `own`, the round's policy's, is what the PRM will
+    judge next, and harder (that policy was trained to please its predecessor); its metrics end in ``_on_policy``.
+    Generated problems carry their exact state, against which every step is judged. Where there is no such oracle,
+    the PRM is measured against the solutions' outcomes alone. `labelled` holds the rollouts that were labelled and
+    their labels, whose quality is measured too.
     """
     from grpo_pipeline.evaluation.labels import label_quality
     from grpo_pipeline.evaluation.oracle import judge_rollouts
@@ -97,17 +100,17 @@ def evaluate_prm(
 
     run = Run(config)
     solutions, labels = labelled
-    spec = run.spec(
-        "prm_evaluation",
-        VERSION,
-        round,
-        (problems, rollouts, scores, solutions, labels),
-    )
+    spec = run.spec("prm_evaluation", VERSION, round, (problems, *common, *own, solutions, labels))
 
     def make(_: int) -> ShardResult:
         gold = problems.read("problems")
-        truth = judge_rollouts(gold, rollouts.read("steps"))
-        figures = [evaluate(scores.read("step_scores"), rollouts.read("checked"), truth=truth, round=round)]
+
+        def measure(rollouts: ArtifactRef, scores: ArtifactRef) -> pl.DataFrame:
+            truth = judge_rollouts(gold, rollouts.read("steps"))
+            return evaluate(scores.read("step_scores"), rollouts.read("checked"), truth=truth, round=round)
+
+        on_policy = measure(*own).with_columns(pl.col("metric") + "_on_policy")
+        figures = [measure(*common), on_policy]
         label_truth = judge_rollouts(gold, solutions.read("steps"))
         if label_truth.height:
             completer = labels.read("completions")["completer_id"].first()

@@ -8,14 +8,15 @@ from grpo_pipeline.stages.rounds import Round
 from grpo_pipeline.stages.run import Run
 from grpo_pipeline.store import ArtifactRef
 
-PRM_FIGURES = ("step_accuracy", "auc", "hard_label_accuracy", "soft_label_brier")
+PRM_FIGURES = ("step_accuracy", "auc", "auc_on_policy", "hard_label_accuracy", "soft_label_brier")
 
 
 def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
     """Write ``summary.json`` into the run's folder and return what it holds.
 
     Keys: ``rounds`` (from the starting policy on: round, accuracy, accuracy_se, greedy, majK, passK, bonK with
-    K = evaluation.samples), ``prms`` (round, step_accuracy, auc, hard_label_accuracy, soft_label_brier,
+    K = evaluation.samples), ``prms`` (round, step_accuracy and auc on the
+    starting policy's held-out solutions, auc_on_policy on the round's own, hard_label_accuracy, soft_label_brier,
     replay_share, replay_rounds), ``stages`` (name, round, rows, tokens, seconds of the stage's own work, also
     where an earlier run did it).
     """

@@ -49,8 +49,8 @@ class ArtifactRef(BaseModel):
     cached: bool = Field(False, exclude=True, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both refer to the same artifact, however either was come by."""
-        return isinstance(other, ArtifactRef) and self.model_dump() == other.model_dump()
+        # Found or made, it is the same artifact.
+        return isinstance(other, ArtifactRef) and (self.root, self.fingerprint) == (other.root, other.fingerprint)
 
     def __hash__(self) -> int:
         return hash((self.root, self.fingerprint))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from grpo_pipeline.answers import check, extract_answer
 
-settings.register_profile("answers", deadline=None, max_examples=200, derandomize=True)
+settings.register_profile("answers", deadline=None, max_examples=100, derandomize=True)
 settings.load_profile("answers")
 
 whole = st.integers(-(10**12), 10**12)
