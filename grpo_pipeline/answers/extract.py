@@ -230,9 +230,11 @@ def _claim(rest: str) -> str | None:
     bold = rest.find("**")
     if 0 <= bold < 300:
         rest = rest[:bold]
-    math = _MATH.match(rest.lstrip('\\"'))
-    if math is not None and not rest.lstrip('\\"').startswith("\\\\"):
-        return _continued(rest.lstrip('\\"'), math)
+    # The formula may open with "\[", or stand behind an escape or a quote.
+    for opening in (rest, rest.lstrip('\\"')):
+        math = _MATH.match(opening)
+        if math is not None:
+            return _continued(opening, math)
     end = _SENTENCE_END.search(rest)
     sentence = (rest[: end.start()] if end else rest).strip().rstrip("*_ ")
     sentence = re.sub(r"\\[\])]$", "", sentence).strip()
