@@ -56,7 +56,8 @@ _ROMAN = re.compile(r"\\(?:mathrm|rm)\s*\{((?:[^{}]|\^\{[-\d]+\})*)\}")
 _TIMES_X = re.compile(r"(?<=\d) ?x ?(?=10 ?\^)")
 # One-letter units stand for variables elsewhere ("2m/h"), so that these few are named and need their space.
 _UNIT_QUOTIENT = re.compile(
-    r"(?<=[\d.}]) (m ?/ ?(?:s|min|h|hr)|g ?/ ?(?:mol|mL|ml|L|cm|kg)|L ?/ ?(?:s|min|h))(?: ?\^ ?\{?(\d)\}?)?(?=[ .,;$\\]*\Z)"
+    r"(?<=[\d.}]) (m ?/ ?(?:s|min|h|hr)|g ?/ ?(?:mol|mL|ml|L|cm|kg)|L ?/ ?(?:s|min|h))"
+    r"(?: ?\^ ?\{?(\d)\}?)?(?=[ .,;$\\]*\Z)"
 )
 _UNIT_WORD = r"\s*(?:\\(?:text|mathrm|rm|mbox)\s*\{\s*)?([A-Za-z]+)\s*\}?\s*(?:\^\s*\{?\d\}?)?\s*\}?\s*"
 _UNIT_FRACTION = re.compile(r"(?<=[\d}])[ ,]*\\[dt]?frac\s*\{" + _UNIT_WORD + r"\}\s*\{" + _UNIT_WORD + r"\}")
