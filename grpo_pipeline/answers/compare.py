@@ -11,6 +11,7 @@ from grpo_pipeline.answers.shapes import (
     ascending,
     bracket_pair,
     difference,
+    is_braced,
     is_set_operation,
     unordered,
     unordered_items,
@@ -160,6 +161,8 @@ class Comparer(ValueComparer):
         if ordered is not None:
             return self.all_same(*ordered)
         left, right = unordered_items(gold), unordered_items(answer)
+        if any(map(is_braced, left)) != any(map(is_braced, right)):
+            return False  # {{1}, {2}} is not {1, 2}
         if isinstance(gold, n.Sequence) or isinstance(answer, n.Sequence):
             left, right = self.distinct(left), self.distinct(right)
         return self.same_unordered(left, right)

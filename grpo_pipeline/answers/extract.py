@@ -34,13 +34,14 @@ _FINAL = re.compile(r"\bthe\s+final\s+answer\s+is:?\s*(?=[$\d\\(-])(?!\S*\\boxed
 _BARE_MARKER = re.compile(r"answer\s*(?=\$|\\\(|\\\[)", re.IGNORECASE)
 _BOLD = re.compile(r"\*\*([^*\n]{1,200})\*\*")
 _MATH = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$([^$\n]+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
-# A number is taken whole or not at all (atomic groups), so that "1,000.99m" is never cut to "1,000".
+# A number is taken whole or not at all (atomic groups), so that "1,000.99m" is never cut to "1,000"; neither an
+# exponent ("12 m^2" is 12) nor its base is a number of its own.
 _UNIT = r"(?:mm|cm|m|km|kg|g|s|N|J|W|ft|L)[²³]?(?![A-Za-z])"
 _NUMBER = re.compile(
     r"(?<![\w.:])\d+(?::\d+)+(?:\s*[AaPp]\.?[Mm]\b)?(?![\w:])"
-    r"|(?<![\w.])(?<!\d,)(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
+    r"|(?<![\w.^√])(?<!\^[{-])(?<!\^\{-)(?<!\d,)(?:[-+−]\s?)?(?:[$€£¥]\s?)?(?:[-−])?"
     r"(?>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?(?:\s?/\s?\d+(?!\.?\d))?|\.\d+|[½¼¾⅓⅔⅕-⅞]|\\frac\{\d+\}\{\d+\})"
-    r"[½¼¾⅓⅔⅕-⅞]?(?>(?:e[+-]?\d+)?)(?:\s?\\?%|\s?percent\b)?(?:(?![A-Za-z_\d])|(?=" + _UNIT + r"))"
+    r"[½¼¾⅓⅔⅕-⅞]?(?>(?:e[+-]?\d+)?)(?!\^\{?-?\d)(?:\s?\\?%|\s?percent\b)?(?:(?![A-Za-z_\d])|(?=" + _UNIT + r"))"
 )
 _PLAIN = re.compile(r"\s*([-+]?\d[\d,]*(?:\.\d+)?)\s*\Z")
 _REASON = re.compile(r",?\s+(?:because|since|as|which|where|so|and\s+the|when|after|for)\s")
@@ -230,9 +231,11 @@ def _claim(rest: str) -> str | None:
     bold = rest.find("**")
     if 0 <= bold < 300:
         rest = rest[:bold]
-    math = _MATH.match(rest.lstrip('\\"'))
-    if math is not None and not rest.lstrip('\\"').startswith("\\\\"):
-        return _continued(rest.lstrip('\\"'), math)
+    # The formula may open with "\[", or stand behind an escape or a quote.
+    for opening in (rest, rest.lstrip('\\"')):
+        math = _MATH.match(opening)
+        if math is not None:
+            return _continued(opening, math)
     end = _SENTENCE_END.search(rest)
     sentence = (rest[: end.start()] if end else rest).strip().rstrip("*_ ")
     sentence = re.sub(r"\\[\])]$", "", sentence).strip()

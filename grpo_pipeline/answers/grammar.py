@@ -10,7 +10,7 @@ from grpo_pipeline.answers import nodes as n
 from grpo_pipeline.answers.structures import StructureParser
 from grpo_pipeline.answers.tokens import Token
 from grpo_pipeline.answers.verdicts import Refused
-from grpo_pipeline.answers.vocabulary import DENIALS, SCALES
+from grpo_pipeline.answers.vocabulary import DENIALS, LETTER_UNITS, SCALES
 
 RELATIONS = frozenset({"=", "~", "<", "<=", ">", ">=", "!=", "in"})
 _STOPS = frozenset({"end", "pmod", "not", "Rightarrow", "Longrightarrow", "implies", "iff"})
@@ -74,11 +74,22 @@ class Parser(StructureParser):
             word = self.next().value.strip(".:;()").casefold()
             if word in DENIALS or word.endswith("n't"):
                 raise Refused("unreadable", f"a remark that changes the answer: {word}")
-            if self.peek().value == "^" and self.peek().kind == "op":
+            self.unit_power()
+            slash = self.peek().kind == "op" and self.peek().value == "/"
+            unit = self.peek(1 if slash else 0)
+            if slash and unit.kind == "word":
                 self.next()
-                self.exponent()
-            if self.peek().value == "/" and self.peek(1).kind == "word":
+            elif (slash or word == "per") and unit.kind == "sym" and unit.value in LETTER_UNITS:
+                if slash:
+                    self.next()
                 self.next()
+                self.unit_power()
+
+    def unit_power(self) -> None:
+        """Pass over the power of a unit."""
+        if self.peek().value == "^" and self.peek().kind == "op":
+            self.next()
+            self.exponent()
 
     def relation(self) -> n.Node:
         """A = b, a < b <= c, x in S."""

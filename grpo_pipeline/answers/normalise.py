@@ -10,6 +10,7 @@ import re
 import unicodedata
 
 from grpo_pipeline.answers.verdicts import MAX_ANSWER_CHARS, Refused
+from grpo_pipeline.answers.vocabulary import LETTER_UNITS, UNITS
 
 TEXT_OPEN, TEXT_CLOSE, NEW_ROW = "\ue000", "\ue001", "\ue002"
 
@@ -47,9 +48,19 @@ _UNICODE_ROOT = re.compile(r"([∛∜√])\s*(\d+(?:\.\d+)?|[A-Za-z]|\(|\{|\\[A-
 _TERMINAL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|<\|[^|<>]{1,40}\|>")
 
 _TEXT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|hbox|emph|textup|operatorname\*?)\s*\{([^{}]*)\}"
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|hbox|emph|textup|"
+    r"operatorname\*?)\s*\{((?:[^{}]|\^\{[-\d]+\})*)\}"
 )
-_ROMAN = re.compile(r"\\(?:mathrm|rm)\s*\{([^{}]*)\}")
+_ROMAN = re.compile(r"\\(?:mathrm|rm)\s*\{((?:[^{}]|\^\{[-\d]+\})*)\}")
+# "3 x 10^8": between a number and a power of ten the letter is a times sign.
+_TIMES_X = re.compile(r"(?<=\d) ?x ?(?=10 ?\^)")
+# One-letter units stand for variables elsewhere ("2m/h"), so that these few are named and need their space.
+_UNIT_QUOTIENT = re.compile(
+    r"(?<=[\d.}]) (m ?/ ?(?:s|min|h|hr)|g ?/ ?(?:mol|mL|ml|L|cm|kg)|L ?/ ?(?:s|min|h))"
+    r"(?: ?\^ ?\{?(\d)\}?)?(?=[ .,;$\\]*\Z)"
+)
+_UNIT_WORD = r"\s*(?:\\(?:text|mathrm|rm|mbox)\s*\{\s*)?([A-Za-z]+)\s*\}?\s*(?:\^\s*\{?\d\}?)?\s*\}?\s*"
+_UNIT_FRACTION = re.compile(r"(?<=[\d}])[ ,]*\\[dt]?frac\s*\{" + _UNIT_WORD + r"\}\s*\{" + _UNIT_WORD + r"\}")
 _FONT = re.compile(
     r"\\(?:mathbf|mathit|mathsf|mathtt|mathcal|mathscr|mathfrak|mathnormal|boldsymbol|bm|pmb|bold|vec|hat|"
     r"underline|mathring|ensuremath|mathstrut|smash|boxed|fbox|displaystyle|textstyle)(?![A-Za-z])\s*"
@@ -139,7 +150,8 @@ def tidy(text: str) -> str:
     if len(text) > MAX_ANSWER_CHARS:
         raise Refused("over_limit", f"{len(text)} characters")
     if _SIMPLE.fullmatch(text):
-        return _SPACE.sub(" ", text).rstrip(".") if "  " in text or text.endswith(".") else text
+        text = _SPACE.sub(" ", text).rstrip(".") if "  " in text or text.endswith(".") else text
+        return _spell_units(text)
     text = _TERMINAL.sub(" ", text)
     text = tidy_unicode(text)
     # Markdown and quotes around the whole; "**" inside is a power.
@@ -147,8 +159,25 @@ def tidy(text: str) -> str:
     text = _strip_wrapping(text)
     if "\\" in text or "$" in text or "{" in text:
         text = _tidy_latex(text)
-    text = _SPACE.sub(" ", text).strip()
+    text = _spell_units(_SPACE.sub(" ", text).strip())
     return text.rstrip("\\ ").rstrip(".,;:? ") if text and text[-1] in ".,;:?\\" else text
+
+
+def _spell_units(text: str) -> str:
+    """Mark "m/s" behind a number as words, and read the x of "3 x 10^8" as a times sign."""
+    if "/" in text:
+        text = _UNIT_QUOTIENT.sub(lambda m: f" {TEXT_OPEN}{m[1].replace(' ', '')}{m[2] or ''}{TEXT_CLOSE}", text)
+    return _TIMES_X.sub("*", text) if "x" in text else text
+
+
+def _unit_fraction(match: re.Match[str]) -> str:
+    r"""5 \frac{\text{km}}{\text{h}} as 5 \text{km/h}; a fraction of anything but units stays."""
+    above, below = match[1], match[2]
+    upright = "\\text" in match[0] or "\\mathrm" in match[0]
+    upright = upright or above in UNITS or below in UNITS
+    if upright and all(unit in UNITS or unit in LETTER_UNITS for unit in (above, below)):
+        return f" \\text{{{above} per {below}}} "
+    return match[0]
 
 
 def _strip_wrapping(text: str) -> str:
@@ -172,7 +201,7 @@ def _tidy_latex(text: str) -> str:
     text = text.replace("\\$", "$")
     text = re.sub(r"\$(?=\d)", " ", text).replace("$", " ")
     if "\\begin" not in text:
-        text = re.sub(r"\\\\(?=[A-Za-z])", r"\\", text)
+        text = re.sub(r"\\\\(?=[A-Za-z%$])", r"\\", text)
     text = text.replace("\\%", "%").replace("\\!", "\x00")
     text = re.sub(r"(?<=\d)\{,\}(?=\d)", ",", text)
     text = re.sub(r"(?<=\d),\x00\s*(?=\d)", ",", text).replace("\x00", "")
@@ -180,6 +209,7 @@ def _tidy_latex(text: str) -> str:
     text = _OVER.sub(lambda m: f"\\{'frac' if m[2] == 'over' else 'binom'}{{{m[1]}}}{{{m[3]}}}", text)
     text = _SPACING.sub(" ", text)
     text = re.sub(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degree(?![A-Za-z])", "°", text)
+    text = _UNIT_FRACTION.sub(_unit_fraction, text)
     for _ in range(4):
         marked = _ROMAN.sub(_mark_roman, _TEXT.sub(_mark_text, text))
         if marked == text:
@@ -195,7 +225,7 @@ def _mark_text(match: re.Match[str]) -> str:
     if not re.search(r"[A-Za-z]{2}", inner.replace("\\", " \\ ")):
         before = match.string[: match.start()].rstrip(" ~")
         if (
-            re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z])?[\s~]*", inner)
+            re.fullmatch(r"[\s~]*[A-Za-z](?:/[A-Za-z]|\s[A-Za-z](?=\^\{-))?(?:\^\{?-?\d\}?)?[\s~]*", inner)
             and before.endswith(tuple("0123456789}"))
             and before[-2:-1] != "_"
         ):
@@ -212,6 +242,7 @@ def _mark_roman(match: re.Match[str]) -> str:
 
 
 def _marked(inner: str) -> str:
+    inner = re.sub(r"\s*\^\s*\{?([-\d]+)\}?", r"\1", inner)  # "m/s^2" is one word
     inner = re.sub(r"[{}$\\~^_]", " ", inner)
     return f" {TEXT_OPEN}{inner}{TEXT_CLOSE} "
 

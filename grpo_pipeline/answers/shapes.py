@@ -10,14 +10,24 @@ _ORDERED = ("(", "[", "<")
 
 
 def unwrap(node: n.Node) -> n.Node:
-    """A list or set of one item is that item; a one-entry matrix is its entry."""
+    """A list of one item is that item, and so is a set of one number or one tuple."""
     while True:
         if isinstance(node, n.Listing) and len(node.items) == 1:
             node = node.items[0]
-        elif isinstance(node, n.Sequence) and node.left == "{" and len(node.items) == 1 and is_scalar(node.items[0]):
+        elif isinstance(node, n.Sequence) and node.left == "{" and len(node.items) == 1 and _is_point(node.items[0]):
             node = spread(node.items[0])
         else:
             return node
+
+
+def _is_point(node: n.Node) -> bool:
+    """Whether a solution set may hold it: a number or a tuple, but no set or interval."""
+    return is_scalar(node) or (isinstance(node, n.Sequence) and node.left + node.right == "()" and len(node.items) > 1)
+
+
+def is_braced(node: n.Node) -> bool:
+    """Whether a set in braces stands there."""
+    return isinstance(node, n.Sequence) and node.left == "{"
 
 
 def unordered(node: n.Node) -> bool:

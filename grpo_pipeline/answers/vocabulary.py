@@ -20,6 +20,9 @@ UNITS = words(
     coin cards card balls ball hectares hectare acre acres psi atm bar celsius fahrenheit kelvin"""
 )
 
+# Units of one letter: only units where they stand beside a unit, else variables.
+LETTER_UNITS = words("m s h g L l N J W K V A C")
+
 SCALES = {
     "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
     "quadrillion": 10**15, "dozen": 12, "millions": 10**6, "billions": 10**9, "thousands": 10**3,
