@@ -132,7 +132,7 @@ class Build:
         self._mark = now
 
     def has(self, table: str, key: int | str) -> bool:
-        """Whether `write` has finished for this table and key, in this session or an earlier one."""
+        """Whether `write` has finished for this table and key, now or before a restart."""
         return self.staging.marker(f"{table}.{shard_key(key)}") is not None
 
     def finish(
