@@ -1,0 +1,98 @@
+"""Reading a configuration from TOML with overrides, and refusing a bad one in words."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from grpo_pipeline.config.run import RunConfig
+from grpo_pipeline.errors import UserError
+
+
+def load_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a TOML file and apply ``a.b=value`` overrides.
+
+    Args:
+        path: The file; None starts from the defaults.
+        overrides: Each ``dotted.key=value``; the value is read as TOML where it is valid TOML, else as text.
+
+    Raises:
+        UserError: For a missing or broken file, an unknown key, a wrong type or an impossible value; the
+            message names the key and what is allowed.
+    """
+    data: dict[str, Any] = {}
+    where = "the overrides"
+    if path is not None:
+        where = str(path)
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such configuration file") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: not valid TOML: {error}") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    for override in overrides:
+        _apply_override(data, override)
+    return parse_config(data, where)
+
+
+def parse_config(data: Mapping[str, Any], where: str) -> RunConfig:
+    """Validate a nested mapping; raises UserError listing every problem by key."""
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise UserError(_explain(error, where)) from None
+
+
+def _apply_override(data: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {override}: expected KEY=VALUE with a dotted key, e.g. policy.optimizer.lr=1e-5")
+    *parents, last = key.strip().split(".")
+    node = data
+    for parent in parents:
+        child = node.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise UserError(f"--set {override}: {parent} is a value, not a section")
+        node = child
+    node[last] = _toml_value(text.strip())
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return {"null": None, "none": None}.get(text.lower(), text)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    lines = [f"{where}: {error.error_count()} problem(s) in the configuration:"]
+    for item in error.errors(include_url=False):
+        key = ".".join(str(part) for part in item["loc"]) or "(whole configuration)"
+        if item["type"] == "extra_forbidden":
+            lines.append(f"  {key}: unknown key; allowed here: {', '.join(_allowed_keys(item['loc'][:-1]))}")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            given = "" if isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
+            lines.append(f"  {key}: {message}{given}")
+    return "\n".join(lines)
+
+
+def _allowed_keys(path: tuple[int | str, ...]) -> list[str]:
+    schema = TypeAdapter(RunConfig).json_schema()
+    node: dict[str, Any] = schema
+    for part in path:
+        node = _resolve(node.get("properties", {}).get(str(part), {}), schema)
+    return sorted(node.get("properties", {}))
+
+
+def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    for option in (node, *node.get("anyOf", []), *node.get("allOf", [])):
+        if "$ref" in option:
+            name = option["$ref"].rsplit("/", 1)[-1]
+            found: dict[str, Any] = schema["$defs"][name]
+            return found
+    return node

@@ -1,0 +1,75 @@
+"""The configuration of a whole run."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section
+from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
+from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
+from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfig
+from grpo_pipeline.config.labelling import LabellingConfig
+from grpo_pipeline.config.policy import PolicyConfig
+from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig
+from grpo_pipeline.config.training import TrainingConfig
+
+
+class StoreConfig(Section):
+    """How artifacts are written."""
+
+    rows_per_group: PositiveInt = Field(16384, description="Rows of a Parquet row group.")
+    problems_per_shard: PositiveInt = Field(64, description="Problems in one shard, the unit that a restart keeps.")
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    name: str = Field("quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder of the run.")
+    root: str = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
+    seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
+    rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
+    model: ModelConfig = Field(default_factory=ModelConfig)
+    problems: ProblemsConfig = Field(default_factory=lambda: ProblemsConfig(count=1024))
+    prompt: PromptConfig = Field(default_factory=PromptConfig)
+    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    labelling: LabellingConfig = Field(default_factory=LabellingConfig)
+    reward_model: RewardModelConfig = Field(default_factory=RewardModelConfig)
+    policy: PolicyConfig = Field(default_factory=PolicyConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    prm_dataset: str | None = Field(
+        None,
+        description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
+        "solutions of the starting policy are sampled and labelled.",
+    )
+    prm_evaluation: PrmEvaluationConfig = Field(default_factory=PrmEvaluationConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        hard_only = self.labelling.schedule not in ("brute", "soft_adaptive") or self.labelling.skip_correct
+        if self.reward_model.label == "soft" and hard_only:
+            raise ValueError(
+                "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
+                "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
+            )
+        if self.reward_model.kind == "pairwise":
+            raise ValueError(
+                "reward_model.kind = 'pairwise' is trained on preference pairs, which no flow makes; use prm or orm, "
+                "or call training.reward_model.train_reward_model with prm_dataset.build_pairs"
+            )
+        reward = self.policy.reward
+        if reward.length_weight > 0 and reward.length_target >= self.sampling.max_tokens:
+            raise ValueError(
+                f"policy.reward.length_target = {reward.length_target} is not below sampling.max_tokens = "
+                f"{self.sampling.max_tokens}, so no response would be penalised; lower it, or set length_weight = 0"
+            )
+        process = self.policy.method == "grpo" and self.policy.grpo.supervision == "process"
+        if process and self.reward_model.kind != "prm":
+            raise ValueError(
+                f"reward_model.kind = {self.reward_model.kind!r} scores whole solutions, and policy.grpo.supervision = "
+                "'process' needs step scores; set policy.grpo.supervision = 'outcome' with policy.reward.model_weight"
+            )
+        return self

@@ -1,0 +1,38 @@
+"""Sections that every trainer shares."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from grpo_pipeline.config.base import DecayRate, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+
+
+class OptimizerConfig(Section):
+    """One optimizer's settings (AdamW)."""
+
+    lr: PositiveFloat = Field(description="Peak learning rate.")
+    schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="After warm-up.")
+    warmup_steps: NonNegativeInt = Field(0, description="Steps of linear warm-up.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay.")
+    betas: tuple[DecayRate, DecayRate] = Field((0.9, 0.999), description="Adam's moment decay rates, below 1.")
+    max_grad_norm: PositiveFloat | None = Field(1.0, description="Gradient norm above which it is clipped.")
+
+
+class LoraConfig(Section):
+    """Low-rank adapters instead of full weights (peft)."""
+
+    rank: PositiveInt = Field(16, description="Rank of the adapters.")
+    alpha: PositiveFloat = Field(32.0, description="Scale; the update is multiplied by alpha / rank.")
+    target_modules: tuple[str, ...] | Literal["all-linear"] = Field("all-linear", description="Adapted layers.")
+
+
+class TrainingConfig(Section):
+    """What every trainer shares."""
+
+    tokens_per_microbatch: PositiveInt = Field(
+        16384, description="Token budget of one forward and backward; halved on out-of-memory."
+    )
+    packing: bool = Field(True, description="Padding-free batches; off is the plain padded path.")
+    checkpoint_every: NonNegativeInt = Field(10, description="Optimizer steps between checkpoints; 0 for none.")
+    gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass.")
+    lora: LoraConfig | None = Field(None, description="Train adapters instead of all weights.")
