@@ -178,7 +178,9 @@ def test_stages_run_here_where_the_run_says_so(monkeypatch):
 CALLER = textwrap.dedent("""
     import os, sys
     from pathlib import Path
+    from grpo_pipeline.processes import preload
     from grpo_pipeline.processes.calls import run_in_child
+    preload.IN_SERVER = preload.IN_WORKER = ()  # the call needs none of them
     from tests.processes.calls_to_make import start_family
     print("up", flush=True)
     try:
