@@ -157,7 +157,7 @@ def main():
     def model_of():
         if options.model is None:
             return tiny_model().to(dtype)
-        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
+        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, use_safetensors=True).eval()
 
     vocab = model_of().config.vocab_size
     cases = {"equal 1:1": (32, 8, 40, 30, 30), "spread 1:3": (32, 8, 40, 15, 45), "spread 1:8": (32, 8, 40, 10, 80)}

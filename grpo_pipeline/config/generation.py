@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section
+from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section, Url
 
 
 class SamplingConfig(Section):
@@ -32,7 +32,7 @@ class EngineConfig(Section):
     )
     tensor_parallel_size: PositiveInt = Field(1, description="vllm: GPUs that one model is spread over.")
     max_model_len: PositiveInt | None = Field(None, description="Context limit; null takes the model's.")
-    base_url: str | None = Field(None, description="server: address of an OpenAI-compatible server's /v1.")
+    base_url: Url | None = Field(None, description="server: address of an OpenAI-compatible server's /v1.")
     concurrency: PositiveInt = Field(64, description="server: requests under way at once.")
 
     @model_validator(mode="after")

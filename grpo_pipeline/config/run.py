@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section
+from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section, Url
 from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
 from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
 from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfig
@@ -25,7 +25,7 @@ class RunConfig(Section):
     """A whole run."""
 
     name: str = Field("quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder of the run.")
-    root: str = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
+    root: Url = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
     seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
     rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
     child_processes: bool = Field(
