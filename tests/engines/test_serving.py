@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
-from grpo_pipeline.processes.guard import marked_processes
 from grpo_pipeline.engines.server import ServerEngine
 from grpo_pipeline.engines.serving import serve_command
+from grpo_pipeline.processes.guard import marked_processes
 from tests.engines.contract import CHECKS, Subject, check_eos
 
 LAUNCH = """
