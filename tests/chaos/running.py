@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 POLL_S = 0.01
 ORPHAN_LIMIT_S = 10.0
 """After a kill nothing of the run may be alive longer than this."""
-RUN_LIMIT_S = 1200.0
-SERVER_LIMIT_S = 180.0
+RUN_LIMIT_S = 1800.0
+SERVER_LIMIT_S = 600.0
 _MARK = "GRPO_PIPELINE_CHAOS"
 
 

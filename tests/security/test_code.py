@@ -29,12 +29,13 @@ def findings(source: str, where: str = "code") -> list[str]:
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         if name in FORBIDDEN_CALLS:
             found.append(f"{place}: calls {name}")
-        if name in LOADERS and not (name == "torch.load" and is_true(given.get("weights_only"))):
+        safe = name == "torch.load" and is_true(given.get("weights_only"))
+        if name in LOADERS and not safe:
             found.append(f"{place}: {name} may unpickle")
         if is_true(given.get("trust_remote_code")):
             found.append(f"{place}: trust_remote_code is on whatever the user says")
-        if is_true(given.get("allow_pickle")) or is_true(given.get("shell")):
-            found.append(f"{place}: {name} with allow_pickle or shell")
+        if is_true(given.get("shell")):
+            found.append(f"{place}: {name} through a shell")
         model = name.endswith("from_pretrained") and ("Model" in name or "auto_class" in name)
         if model and not (is_true(given.get("use_safetensors")) or any(key is None for key in given)):
             found.append(f"{place}: {name} without use_safetensors=True")

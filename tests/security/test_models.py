@@ -1,19 +1,25 @@
 """Model folders that would run code when loaded: refused, and the code does not run."""
 
+import contextlib
 import json
 import os
 import pickle
-import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForTokenClassification
 
 from grpo_pipeline.config import ModelConfig, RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.importing import import_model
-from grpo_pipeline.models.loading import check_model_folder, load_policy, load_tokenizer, resolve_model
+from grpo_pipeline.models.loading import (
+    check_model_folder,
+    load_policy,
+    load_pretrained,
+    load_tokenizer,
+    resolve_model,
+)
 from grpo_pipeline.models.reward import RewardModel
 from tests.training.toy_policies import save_policy
 
@@ -51,11 +57,13 @@ def test_pickled_weights_are_refused(folder, trace, name):
         lambda: resolve_model(ModelConfig(path=str(folder))),
         lambda: check_model_folder(folder),
         lambda: load_policy(folder, device="cpu"),
-        lambda: RewardModel.from_policy(folder, "prm", 0, device="cpu"),
-        lambda: RewardModel.load(folder, device="cpu"),
+        lambda: load_pretrained(AutoModelForTokenClassification, folder, device="cpu"),
     ]
     for load in loads:
         with pytest.raises(UserError, match=rf"weights only in pickled form \({name}\), which is never loaded"):
+            load()
+    for load in (lambda: RewardModel.from_policy(folder, "prm", 0), lambda: RewardModel.load(folder)):
+        with pytest.raises(UserError):
             load()
     assert not trace.exists()
 
@@ -105,15 +113,13 @@ def test_code_that_a_model_brings_is_not_run(folder, trace):
         },
     }
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="config.json: not a usable model configuration"):
+    with pytest.raises(UserError, match=r"config.json: not a usable model configuration"):
         load_policy(folder, device="cpu")
     tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
     tokenizer |= {"tokenizer_class": "BombTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_bomb.Bomb", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    try:
+    with contextlib.suppress(UserError):
         load_tokenizer(folder)  # the plain tokenizer of tokenizer.json, or an error
-    except UserError:
-        pass
     assert not trace.exists()
 
 
@@ -127,7 +133,5 @@ def test_templates_cannot_reach_python(folder):
     """Chat templates are jinja2 programs of whoever made the model; transformers runs them in a sandbox."""
     tokenizer = load_tokenizer(folder)
     tokenizer.chat_template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
-    with pytest.raises(Exception, match="(?i)unsafe|undefined"):
+    with pytest.raises(Exception, match=r"(?i)unsafe|undefined"):
         tokenizer.apply_chat_template([{"role": "user", "content": "x"}], tokenize=False)
-    shutil.rmtree(folder)
-    assert isinstance(folder, Path)
