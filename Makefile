@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test test-slow check format test-vllm clean
+.PHONY: venv quickstart test test-slow chaos chaos-quick audit check format test-vllm clean
 
 venv: $(STAMP)
 
@@ -32,6 +32,20 @@ test: venv
 
 test-slow: venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"
+
+# iterate-rl killed with SIGKILL at 50 seeded moments, and its result compared with that of a quiet run. Another seed:
+# make chaos CHAOS_SEED=7
+CHAOS := OMP_NUM_THREADS=1 CHAOS_SEED=$(or $(CHAOS_SEED),0) $(BIN)/python -m pytest -s -q -m chaos tests/chaos -k end_as
+chaos: venv
+	CHAOS_KILLS=$(or $(CHAOS_KILLS),50) $(CHAOS)
+
+chaos-quick: venv
+	CHAOS_KILLS=5 $(CHAOS)
+
+# Known vulnerabilities of what is installed; needs the network, so it is no part of the checks.
+audit: venv
+	$(BIN)/python -m pip install -q pip-audit
+	$(BIN)/python -m pip_audit --skip-editable
 
 check: venv
 	$(BIN)/ruff check .

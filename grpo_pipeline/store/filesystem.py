@@ -109,6 +109,16 @@ def explain(what: str) -> Iterator[None]:
         raise
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error of any library says that the disk, or one's share of it, is full.
+
+    safetensors and sqlite give it in words of their own.
+    """
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(f"os error {code}" in str(error) for code in _FULL) or "disk is full" in str(error)
+
+
 class LocalFiles:
     """A folder on a disk of this machine."""
 

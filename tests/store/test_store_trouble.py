@@ -111,6 +111,62 @@ def test_really_full_disk(tmp_path, helpers):
     assert rows == "40"
 
 
+def test_a_disk_that_checkpoints_models_or_the_ledger_fill_up(tmp_path):
+    """Libraries say it in words of their own; a person reads one message, and the shards stay."""
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from conftest import checked_spec, checked_rows
+        from pathlib import Path
+        import numpy as np
+        from safetensors.numpy import save_file
+        from grpo_pipeline.errors import UserError
+        from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
+        from grpo_pipeline.store import Store
+        def safetensors(build):
+            save_file({{"w": np.zeros(200_000, np.uint8)}}, build.workdir / "checkpoint.safetensors")
+        def plain(build):
+            (build.workdir / "state.json").write_bytes(bytes(200_000))
+        def ledger(build):
+            with Ledger(Path("small/run/ledger")) as found:
+                draw = Draw(0, "r", "p", 0, 1, "x" * 200_000, "stop", 0)
+                found.add(PrefixKey("c", "p", "s"), [draw])
+        store = Store("small/run")
+        for round, fill in enumerate((safetensors, plain, ledger)):
+            Path("small/ballast").write_bytes(bytes(100_000))
+            spec = checked_spec(round=round)
+            try:
+                with store.open_build(spec) as build:
+                    build.write("checked", 0, checked_rows(0))
+                    fill(build)
+            except UserError as error:
+                print(error)
+            Path("small/ballast").unlink()  # the user makes room
+            with store.open_build(spec) as build:
+                assert build.has("checked", 0)
+                print(build.finish().read("checked").height)
+    """
+    (tmp_path / "small").mkdir()
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    mount = "mount -t tmpfs -o size=300k tmpfs small"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    for round, (message, rows) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
+        assert message.startswith(f"disk full while checked, round {round}, was made in")
+        assert "the last checkpoint are kept" in message
+        assert rows == "3"
+
+
 def test_read_only_store_can_be_read_but_not_built_in(tmp_path, helpers):
     store = Store(tmp_path / "run")
     ref = store.build(helpers.spec(), 1, helpers.make)
