@@ -22,6 +22,7 @@ from grpo_pipeline.processes.messages import decode_arguments, encode_arguments,
 from grpo_pipeline.stages import evaluation, labels, models, prm_files, problems, rollouts, rounds
 from grpo_pipeline.stages.isolation import MODEL_STAGES, run_stage
 from grpo_pipeline.store import ArtifactRef
+from tests.flows.conftest import MICRO
 from tests.processes import calls_to_make
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +174,21 @@ def test_stages_run_here_where_the_run_says_so(monkeypatch):
         for on in (True, False):
             run_stage(stage, RunConfig(child_processes=on))
     assert ran == ["child", "here", "server", "here", "here"]
+
+
+def test_a_stage_gives_the_same_in_a_child(tmp_path):
+    settings = MICRO | {"sampling": {"max_tokens": 16}}
+    found = {}
+    for where, on in (("here", False), ("child", True)):
+        config = parse_config(settings | {"root": str(tmp_path / where), "child_processes": on}, "x")
+        made = run_stage(problems.make_problems, config)
+        policy = run_stage(models.base_policy, config)
+        found[where] = run_stage(rollouts.sample_rollouts, config, "greedy", 0, made, policy)
+        assert not found[where].cached
+        assert run_stage(rollouts.sample_rollouts, config, "greedy", 0, made, policy).cached
+    assert found["here"].fingerprint == found["child"].fingerprint
+    for table in ("rollouts", "checked", "steps"):
+        assert found["here"].read(table).equals(found["child"].read(table))
 
 
 CALLER = textwrap.dedent("""
