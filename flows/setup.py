@@ -32,7 +32,8 @@ ENVIRONMENT = {
 }
 """Of a worker's runs; the flows' own defaults (`tasks`) come too late there, since Prefect is imported before them."""
 
-MISSED_HEARTBEATS = 3
+MISSED_HEARTBEATS = 10
+"""A run is given up after so many; fewer, and a restart of the server (heartbeats go nowhere then) would do it."""
 
 _ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Skipped", "TimedOut", "Paused", "Suspended", "AwaitingRetry")
 """States after which no heartbeat is expected."""

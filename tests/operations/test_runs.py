@@ -124,7 +124,7 @@ def test_a_killed_run_is_marked_as_crashed(worker, config):
     for process in processes_of(run):
         os.kill(process.pid, signal.SIGKILL)
     start = time.monotonic()
-    crashed = worker.await_state(run, "CRASHED", timeout=240)
+    crashed = worker.await_state(run, "CRASHED", timeout=480)
     print(f"crashed {time.monotonic() - start:.0f} s after SIGKILL: {crashed['state']['message']}")
 
 

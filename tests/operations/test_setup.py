@@ -32,7 +32,7 @@ def test_all_is_there_and_a_second_time_changes_nothing(server):
     values = {one["name"]: one["value"] for one in server.api("/variables/filter", {})}
     assert VARIABLES.items() <= values.items()
     (automation,) = server.api("/automations/filter", {})
-    assert automation["trigger"]["within"] == crash_automation().trigger.within.total_seconds() == 90
+    assert automation["trigger"]["within"] == crash_automation().trigger.within.total_seconds() == 300
     before = state_of(server)
     shown = server.pipeline("setup-prefect")
     assert "made" not in shown
