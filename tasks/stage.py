@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
+from grpo_pipeline.stages.isolation import run_stage
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
 from tasks.keys import artifact_key
@@ -45,7 +46,7 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(stage)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | State[R]:
         with progress_artifact(*_address(stage, *args, **kwargs)):
-            ref: R = stage(*args, **kwargs)
+            ref: R = run_stage(stage, *args, **kwargs)
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
         if artifact is None:
             return ref
