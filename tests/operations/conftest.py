@@ -136,4 +136,4 @@ def worker(server):
 @pytest.fixture
 def config(tmp_path):
     """A micro configuration whose runs lie in the test's own folder."""
-    return MICRO | {"root": str(tmp_path), "rounds": 0}
+    return MICRO | {"root": str(tmp_path), "rounds": 0, "child_processes": True}
