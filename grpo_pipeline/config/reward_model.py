@@ -13,7 +13,7 @@ class RewardModelConfig(Section):
 
     kind: Literal["prm", "orm", "pairwise"] = Field("prm", description="Step-level, outcome-level or Bradley-Terry.")
     label: Literal["soft", "hard"] = Field("soft", description="Target of the binary cross-entropy.")
-    optimizer: OptimizerConfig = Field(default_factory=lambda: OptimizerConfig(lr=2e-5))
+    optimizer: OptimizerConfig = OptimizerConfig(lr=2e-5)
     epochs: PositiveInt = Field(2, description="Passes over the data.")
     batch_size: PositiveInt = Field(64, description="Solutions an optimizer step.")
     max_length: PositiveInt = Field(2048, description="Tokens of the longest row; longer ones are dropped, counted.")

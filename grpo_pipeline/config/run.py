@@ -33,24 +33,24 @@ class RunConfig(Section):
         description="Flows run each stage that uses a model in a child process: its memory is free after it, and it "
         "ends with the flow, however that ends.",
     )
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    problems: ProblemsConfig = Field(default_factory=lambda: ProblemsConfig(count=1024))
-    prompt: PromptConfig = Field(default_factory=PromptConfig)
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
-    engine: EngineConfig = Field(default_factory=EngineConfig)
-    labelling: LabellingConfig = Field(default_factory=LabellingConfig)
-    reward_model: RewardModelConfig = Field(default_factory=RewardModelConfig)
-    policy: PolicyConfig = Field(default_factory=PolicyConfig)
-    training: TrainingConfig = Field(default_factory=TrainingConfig)
-    replay: ReplayConfig = Field(default_factory=ReplayConfig)
-    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    model: ModelConfig = ModelConfig()
+    problems: ProblemsConfig = ProblemsConfig(count=1024)
+    prompt: PromptConfig = PromptConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = EngineConfig()
+    labelling: LabellingConfig = LabellingConfig()
+    reward_model: RewardModelConfig = RewardModelConfig()
+    policy: PolicyConfig = PolicyConfig()
+    training: TrainingConfig = TrainingConfig()
+    replay: ReplayConfig = ReplayConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
     prm_dataset: str | None = Field(
         None,
         description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
         "solutions of the starting policy are sampled and labelled.",
     )
-    prm_evaluation: PrmEvaluationConfig = Field(default_factory=PrmEvaluationConfig)
-    store: StoreConfig = Field(default_factory=StoreConfig)
+    prm_evaluation: PrmEvaluationConfig = PrmEvaluationConfig()
+    store: StoreConfig = StoreConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
