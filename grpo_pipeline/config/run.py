@@ -55,11 +55,6 @@ class RunConfig(Section):
                 "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
                 "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
             )
-        if self.reward_model.kind == "pairwise":
-            raise ValueError(
-                "reward_model.kind = 'pairwise' is trained on preference pairs, which no flow makes; use prm or orm, "
-                "or call training.reward_model.train_reward_model with prm_dataset.build_pairs"
-            )
         reward = self.policy.reward
         if reward.length_weight > 0 and reward.length_target >= self.sampling.max_tokens:
             raise ValueError(

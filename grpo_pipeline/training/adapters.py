@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from grpo_pipeline.config import LoraConfig
+from grpo_pipeline.training.processes import whole
 
 
 def add_adapters(model: Any, config: LoraConfig, trained: nn.Module | None = None) -> Any:
@@ -44,6 +45,25 @@ def without_adapters(wrapper: Any) -> Iterator[None]:
     """The base model inside the block: the reference policy, for the price of no second model."""
     with wrapper.disable_adapter():
         yield
+
+
+def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight with its adapter added in, one at a time, named as in the model without adapters.
+
+    A tied head is named once, as in a model's file. The model itself stays as it is.
+    """
+    adapted = {name: module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
+    for name, parameter in model.named_parameters():
+        owner = next((owner for owner in adapted if name.startswith(f"{owner}.")), None)
+        weight = whole(parameter.detach())
+        if owner is None:
+            yield name, weight
+        elif name == f"{owner}.base_layer.weight":
+            module: Any = adapted[owner]
+            deltas = [whole(module.get_delta_weight(adapter).detach()) for adapter in module.active_adapters]
+            yield f"{owner}.weight", sum(deltas, start=weight)
+        elif name.startswith(f"{owner}.base_layer."):
+            yield name.replace(".base_layer.", "."), weight
 
 
 def merge_adapters(wrapper: Any) -> Any:
