@@ -36,13 +36,10 @@ def measure_round(
     reward_model: ModelRef,
     first: Measured | None,
 ) -> Measured:
-    """Measure a round's policy, alone and with its reward model, the reward model, and its labels.
+    """Measure a round's policy, alone and with its reward model, the reward model, and its step labels.
 
-    `first` is round 0's measurement: every reward model is also measured on the starting policy's solutions. One
-    that scores no steps (an ORM) is not measured: all these figures are of step scores.
+    `first` is round 0's measurement: every reward model is also measured on the starting policy's solutions.
     """
-    if config.reward_model.kind != "prm":
-        return measure_policy(config, number, problems, policy)
     rollouts = stages.sample_rollouts(config, "evaluate", number, problems, policy)
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)
@@ -50,8 +47,11 @@ def measure_round(
     own = common = (rollouts, scores)
     if first is not None:
         common = (first.rollouts, stages.score_rollouts(config, number, first.rollouts, reward_model))
-    labels = (labelled.rollouts, labelled.labels)
-    quality = stages.evaluate_prm(config, number, problems, common, own, labels)
+    if labelled.labels is None:
+        quality = stages.evaluate_outcome_model(config, number, common, own)
+    else:
+        labels = (labelled.rollouts, labelled.labels)
+        quality = stages.evaluate_prm(config, number, problems, common, own, labels)
     return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
 
 

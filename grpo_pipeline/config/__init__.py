@@ -16,8 +16,9 @@ from grpo_pipeline.config.run import RunConfig, StoreConfig
 from grpo_pipeline.config.training import NO_NUMBERS, LoraConfig, OptimizerConfig, TrainingConfig
 
 __all__ = [
-    "DpoConfig",
     "EMBEDDED",
+    "NO_NUMBERS",
+    "DpoConfig",
     "EngineConfig",
     "EvaluationConfig",
     "GrpoConfig",
@@ -25,7 +26,6 @@ __all__ = [
     "LoraConfig",
     "MethodName",
     "ModelConfig",
-    "NO_NUMBERS",
     "OptimizerConfig",
     "PolicyConfig",
     "PpoConfig",

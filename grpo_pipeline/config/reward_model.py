@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section
 from grpo_pipeline.config.training import OptimizerConfig
 
-
 Token = Annotated[str, Field(min_length=1)]
 
 
@@ -17,8 +16,9 @@ class TokenFormConfig(Section):
     good: Token = Field("+", description="What it says of a good step.")
     bad: Token = Field("-", description="What it says of a bad step.")
     tag: Token | None = Field(
-        None, description="Token put after every step, where it is read (Math-Shepherd's is ки); null reads the step's "
-        "own last token."
+        None,
+        description="Token put after every step, where it is read (Math-Shepherd's is ки); null reads the step's "
+        "own last token.",
     )
 
 

@@ -41,7 +41,7 @@ def score_steps(
         raise UserError(f"steps are scored by a prm, not by a {model.kind} model")
     sequences = step_sequences(rollouts, steps)
     ids, positions = _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"])
-    if model.tag is not None:
+    if model.tag is not None and ids:
         tagged = [insert_tags(row.tolist(), at.tolist(), model.tag) for row, at in zip(ids, positions, strict=True)]
         ids, positions = ([np.array(row, np.int32) for row in column] for column in zip(*tagged, strict=True))
     logits = judge(model, ids, positions, tokens_per_batch)

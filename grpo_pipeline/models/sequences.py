@@ -48,9 +48,7 @@ def step_sequences(rollouts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def insert_tags(
-    ids: Sequence[int], positions: Sequence[int], tag: int | None
-) -> tuple[list[int], list[int]]:
+def insert_tags(ids: Sequence[int], positions: Sequence[int], tag: int | None) -> tuple[list[int], list[int]]:
     """Put a tag token after every step; steps are then judged at their tags.
 
     Where two steps end in one token, both tags stand behind it. What was sampled stays as it is, token by token.

@@ -17,7 +17,7 @@ from grpo_pipeline.training.layouts import MicroBatch
 from grpo_pipeline.training.logprobs import token_logprobs
 from grpo_pipeline.training.loop import read_all
 from grpo_pipeline.training.optimizer import load_weights, trainable_parameters
-from grpo_pipeline.training.processes import ALONE, Processes, whole
+from grpo_pipeline.training.processes import ALONE, Processes, whole_tensors
 from grpo_pipeline.training.runner import Forward, Runner, disable_dropout
 from grpo_pipeline.training.token_rows import TokenRows
 
@@ -83,7 +83,7 @@ class Actor:
         All processes call it; the main one writes.
         """
         if self._processes.is_sharded:
-            tensors = {name: whole(parameter).cpu() for name, parameter in self.parameters.items()}
+            tensors = whole_tensors(self.parameters)
             return self._processes.from_main(lambda: self._rebuilt(tensors).save(folder, parents, settings))
         return self._processes.from_main(lambda: self._write(folder, parents, settings))
 

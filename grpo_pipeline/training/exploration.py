@@ -29,7 +29,8 @@ STAGE = "train_policy"
 class Experience:
     """Frames of one exploration step; rollouts group by group, `checked` and `advantages` in their order.
 
-    `prompt_too_long` counts the problems that were left out since their prompt leaves no room in the context.
+    `prompt_too_long` counts the problems that were left out since their prompt leaves no room in the context;
+    `scores_are_probabilities` is false for a pairwise model's solution scores.
     """
 
     rollouts: pl.DataFrame
@@ -39,6 +40,7 @@ class Experience:
     solution_scores: pl.DataFrame | None
     advantages: pl.DataFrame
     prompt_too_long: int = 0
+    scores_are_probabilities: bool = True
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """By table name."""
@@ -139,6 +141,7 @@ class Explorer:
             part.solution_scores,
             advantages,
             prompt_too_long=part.prompt_too_long,
+            scores_are_probabilities=self._reward_model is None or self._reward_model.kind != "pairwise",
         )
 
     def _explore_share(self, chosen: pl.DataFrame, step: int | None) -> "_Share":

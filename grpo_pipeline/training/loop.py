@@ -94,9 +94,7 @@ def _accumulate(runner: Runner, parts: Sequence[Part]) -> tuple[float, Metrics]:
     return total, add_metrics(metrics)
 
 
-def own_batches(
-    plan: Sequence[list[int]], rows: Sequence[Row], processes: Processes
-) -> list[tuple[list[int], bool]]:
+def own_batches(plan: Sequence[list[int]], rows: Sequence[Row], processes: Processes) -> list[tuple[list[int], bool]]:
     """This process's micro-batches of a plan that all have made, heaviest first to whoever has least.
 
     Args:

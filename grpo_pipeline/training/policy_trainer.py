@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import torch
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
@@ -35,7 +34,7 @@ from grpo_pipeline.training.offline import (
 )
 from grpo_pipeline.training.optimizer import Optimizer, load_weights
 from grpo_pipeline.training.policy_contract import OnStep, PolicyResult, check_inputs
-from grpo_pipeline.training.processes import ALONE, Processes, whole
+from grpo_pipeline.training.processes import ALONE, Processes, whole_tensors
 from grpo_pipeline.training.run_identity import run_identity
 from grpo_pipeline.training.sampler import Sampler
 from grpo_pipeline.training.token_rows import TokenRows
@@ -328,7 +327,7 @@ class PolicyTrainer:
         self.table.load(state["metrics"])
 
     def _save(self) -> None:
-        tensors = _whole(prefixed("policy", self.actor.parameters))
+        tensors = whole_tensors(prefixed("policy", self.actor.parameters))
         state: dict[str, Any] = {
             "updates": self.updates,
             "n_tokens": self.n_tokens,
@@ -340,7 +339,7 @@ class PolicyTrainer:
             "reward_model_id": self.explorer.reward_model_id,
         }
         if self.critic is not None:
-            tensors |= _whole(prefixed("critic", self.critic.parameters))
+            tensors |= whole_tensors(prefixed("critic", self.critic.parameters))
             state["critic"] = self.critic.state()
         for prefix, optimizer in self.optimizers.items():
             tensors |= prefixed(f"optimizer{prefix}", optimizer.tensors())
@@ -360,7 +359,3 @@ class PolicyTrainer:
     def close(self) -> None:
         """Free the engine."""
         self.sampler.close()
-
-
-def _whole(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: whole(tensor.detach()) for name, tensor in tensors.items()}

@@ -14,7 +14,7 @@ Two ways to hold the weights, as the launcher's configuration says:
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -146,6 +146,11 @@ def whole(tensor: Tensor) -> Tensor:
     """The whole of a weight, gradient or moment, in every process; a collective where it is sharded."""
     full: Callable[[], Tensor] | None = getattr(tensor, "full_tensor", None)
     return tensor if full is None else full()
+
+
+def whole_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`whole` of each, detached."""
+    return {name: whole(tensor.detach()) for name, tensor in tensors.items()}
 
 
 def like(tensor: Tensor, parameter: Tensor) -> Tensor:

@@ -45,9 +45,7 @@ class Sampler:
             self._own = open_engine(folder, config.model, config.engine, policy_id)
         elif samples and processes.is_sharded:
             self._own = TransformersEngine.load(folder, config.model, config.engine, policy_id)
-        self.engine: Engine = self._own or TransformersEngine(
-            actor.model, actor.tokenizer, policy_id, config.engine
-        )
+        self.engine: Engine = self._own or TransformersEngine(actor.model, actor.tokenizer, policy_id, config.engine)
 
     def hand_over(self, version: str) -> None:
         """Sample from the policy's present weights from now on; all processes call it.
