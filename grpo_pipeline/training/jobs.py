@@ -142,5 +142,5 @@ def read_job(folder: Path) -> Job:
         staging=Staging(*record["staging"]),
         arguments=record["arguments"],
         paths={name: Path(path) for name, path in record["paths"].items()},
-        frames={name: pl.read_ipc(folder / f"{name}.arrow", memory_map=False) for name in record["frames"]},
+        frames={name: pl.read_ipc(folder / f"{name}.arrow") for name in record["frames"]},
     )

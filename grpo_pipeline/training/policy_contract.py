@@ -1,5 +1,6 @@
 """What a policy training takes and gives: checks of its inputs, what it hands over on the way, its result."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +9,8 @@ import polars as pl
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.training.processes import ALONE, Processes
+
+_LOG = logging.getLogger(__name__)
 
 OnStep = Callable[[int, dict[str, pl.DataFrame]], None]
 """Called after every exploration step (online) or optimizer step (offline) with its number and its tables."""
@@ -78,6 +81,12 @@ def _check_engine(config: RunConfig, processes: Processes) -> None:
         raise UserError(
             "engine.kind = 'server' cannot sample while a policy trains: a server elsewhere is not given new weights. "
             "Use 'vllm', which runs in the training process and is, or 'transformers'"
+        )
+    uncorrected = config.policy.method == "grpo" and config.policy.grpo.importance_correction == "none"
+    if config.engine.kind == "vllm" and uncorrected:
+        _LOG.warning(
+            "vLLM's log-probabilities are not quite the trainer's: policy.grpo.importance_correction = 'truncate' "
+            "corrects for it, and sampling/sampling_logp_difference/mean says by how much they differ"
         )
     if config.engine.kind == "vllm" and processes.count > 1:
         raise UserError(

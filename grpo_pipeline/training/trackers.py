@@ -34,6 +34,10 @@ class Trackers:
                 raise UserError(
                     f"training.report_to names {kind!r}, which is not installed: pip install 'grpo-pipeline[{kind}]'"
                 )
+        if config.report_to:
+            from accelerate import PartialState
+
+            PartialState()  # accelerate's trackers ask it whether they are in the main process
         self._trackers = [_START[kind](config.report_project, name, folder, settings) for kind in config.report_to]
 
     def log(self, metrics: pl.DataFrame) -> None:

@@ -1,19 +1,18 @@
 """Training in several processes: the same loss and weights as in one, written once, and none left behind."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 
 import polars as pl
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from grpo_pipeline.config import TrainingConfig, parse_config
-from grpo_pipeline.engines.guard import VARIABLE
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.stages import models
@@ -163,9 +162,11 @@ def test_a_users_mistake_in_a_process_is_one_message(tmp_path, policy):
 
 KILLED = """
 import sys
-from tests.training.test_processes import configuration, train_prm
+from pathlib import Path
 from grpo_pipeline.stages.run import ModelRef
-train_prm(configuration(sys.argv[1], processes=2, training={"checkpoint_every": 1}), ModelRef(folder=__import__("pathlib").Path(sys.argv[2]), model_id="abc"))
+from tests.training.test_processes import configuration, train_prm
+
+train_prm(configuration(sys.argv[1], processes=2), ModelRef(folder=Path(sys.argv[2]), model_id="abc"))
 """
 
 
@@ -186,26 +187,16 @@ def test_killed_and_resumed_by_another_number_of_processes(tmp_path, policy):
     while workers_of(tmp_path / "killed"):
         assert time.monotonic() < deadline, "training processes outlived the one that launched them"
         time.sleep(0.1)
-    config = configuration(tmp_path / "killed", processes=2).model_copy(
-        update={"training": TrainingConfig.model_validate({"tokens_per_microbatch": 128, "checkpoint_every": 1})}
-    )
+    # The name is of the run that was killed; one process goes on.
+    alone = configuration(tmp_path).training
+    config = configuration(tmp_path / "killed", processes=2).model_copy(update={"training": alone})
     assert_same(whole, train_prm(config, policy))
 
 
 def workers_of(folder):
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open(f"/proc/{name}/cmdline", "rb") as file:
-                    line = file.read()
-                with open(f"/proc/{name}/environ", "rb") as file:
-                    marked = VARIABLE.encode() in file.read()
-            except OSError:
-                continue
-            if marked and str(folder).encode() in line:
-                found.append(int(name))
-    return found
+    """Training processes, and what launched them, whose job is in a folder."""
+    commands = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [line for line in commands if "grpo_pipeline.training.worker" in line and str(folder) in line[-1]]
 
 
 class Fellow(Processes):
