@@ -1,5 +1,6 @@
 """Progress bars for long stages, with rate and time left, on standard error; silent where nobody watches."""
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
 
 def _start_display() -> Progress | None:
     console = Console(file=sys.stderr)
-    if not console.is_terminal:
+    is_fellow = os.environ.get("RANK", "0") != "0"  # one of several training processes, whose first one shows
+    if not console.is_terminal or is_fellow:
         return None
     shown = Progress(
         TextColumn("{task.description}"),

@@ -86,7 +86,7 @@ def _accumulate(runner: Runner, parts: Sequence[Part]) -> tuple[float, Metrics]:
         for part in parts:
             for chosen, counts in own_batches(runner.plan(part.rows, part.together), part.rows, runner.processes):
                 result = part.loss_of(runner.collate(part.rows, chosen))
-                (result.loss * (scale * counts)).backward()
+                (result.loss * (scale * counts)).backward()  # type: ignore[no-untyped-call]
                 if counts:
                     losses.append(result.loss.detach())
                     metrics.append(result.metrics)

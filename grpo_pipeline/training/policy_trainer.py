@@ -299,6 +299,7 @@ class PolicyTrainer:
         experience = self.explorer.explore(list(needed), None, self.version)
         self._count(experience)
         self._hand_out(0, experience.frames())
+        self.sampler.close()  # nothing more is sampled
         return experience.frames()
 
     def _total_steps(self) -> int:

@@ -81,7 +81,7 @@ class Processes:
         for bucket in _buckets([p for p, there in zip(parameters, present, strict=True) if there]):
             gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
             flat = self.add(torch.cat([gradient.reshape(-1) for gradient in gradients]))
-            for parameter, total in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            for parameter, total in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
                 parameter.grad = total.view_as(parameter)
 
 

@@ -56,8 +56,8 @@ class Runner:
     def __init__(
         self, models: Sequence[Any], pad_id: int, config: TrainingConfig, processes: Processes = ALONE
     ) -> None:
-        self._forwards = [model if isinstance(model, Forward) else Forward(model) for model in models]
-        self.models: list[Any] = [forward.model for forward in self._forwards]
+        self._forwards: list[Any] = [model if isinstance(model, Forward) else Forward(model) for model in models]
+        self.models = [forward.model for forward in self._forwards]
         self.processes = processes
         self.device: torch.device = self.models[0].device
         self.budget = config.tokens_per_microbatch
@@ -121,6 +121,10 @@ class Runner:
             finally:
                 for model, mode in zip(self.models, before, strict=True):
                     model.train(mode)
+                if self.processes.is_sharded and not training:
+                    # No backward pass has let go of what the forward gathered; the next one must gather anew.
+                    for forward in self._forwards:
+                        forward.reshard()
 
     def halve_budget(self, error: BaseException) -> None:
         """After out-of-memory: half the token budget from now on.

@@ -45,7 +45,8 @@ class Sampler:
             self._own = open_engine(folder, config.model, config.engine, policy_id)
         elif samples and processes.is_sharded:
             self._own = TransformersEngine.load(folder, config.model, config.engine, policy_id)
-        self.engine: Engine = self._own or TransformersEngine(actor.model, actor.tokenizer, policy_id, config.engine)
+        self._shared = TransformersEngine(actor.model, actor.tokenizer, policy_id, config.engine)
+        self.engine: Engine = self._own or self._shared
 
     def hand_over(self, version: str) -> None:
         """Sample from the policy's present weights from now on; all processes call it.
@@ -55,10 +56,10 @@ class Sampler:
         """
         if self.engine.model_id == version:
             return
-        if self._own is not None:
-            self._own.update_weights(self._actor.weights(), version)
+        if self._own is None:
+            self._shared.set_version(version)
         else:
-            self.engine.model_id = version
+            self._own.update_weights(self._actor.weights(), version)
 
     def close(self) -> None:
         """Free the engine and end its processes."""
