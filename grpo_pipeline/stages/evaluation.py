@@ -3,6 +3,7 @@
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
@@ -26,14 +27,15 @@ def score_rollouts(
     spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=place.dtype)
 
     def make(_: int) -> ShardResult:
-        model = RewardModel.load(
-            reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
-        )
-        frame, budget = rollouts.read("rollouts"), config.training.tokens_per_microbatch
-        if kind == "prm":
-            scores = score_steps(model, frame, rollouts.read("steps"), tokens_per_batch=budget)
-        else:
-            scores = score_outcomes(model, frame, tokens_per_batch=budget)
+        with hold_devices(place.device, f"run {config.name}: {stage}, round {round}"):
+            model = RewardModel.load(
+                reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
+            )
+            frame, budget = rollouts.read("rollouts"), config.training.tokens_per_microbatch
+            if kind == "prm":
+                scores = score_steps(model, frame, rollouts.read("steps"), tokens_per_batch=budget)
+            else:
+                scores = score_outcomes(model, frame, tokens_per_batch=budget)
         return ShardResult(frames={stage: scores})
 
     return run.store.build(spec, 1, make)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import polars as pl
 
 from grpo_pipeline.config import NO_NUMBERS, ModelConfig, RunConfig
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, function_hashes, generation_settings
 from grpo_pipeline.store import ArtifactRef, Build, StageSpec
@@ -121,7 +122,9 @@ def _train(
                     paths=paths | {"out_dir": build.model_dir, "workdir": build.workdir / "checkpoints"},
                     frames=frames,
                 )
-                result = _run(job, build)
+                what = f"run {run.config.name}: {spec.stage}, round {spec.round}"
+                with hold_devices(run.config.model.device, what, run.config.training.processes):
+                    result = _run(job, build)
                 tokens = result.counts["tokens" if trainer == "reward_model" else "sampled_tokens"]
                 build.finish(counts=result.counts, tokens=tokens, receipt=result.receipt, content_id=result.model_id)
             found = build.ref

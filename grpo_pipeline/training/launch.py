@@ -1,17 +1,18 @@
 """A training in several processes: `accelerate launch` of `training.worker`, and what becomes of it.
 
-The processes die with the one that launched them, whatever ends it (`engines.guard`).
+The processes die with the one that launched them, whatever ends it (`processes.guard`).
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from grpo_pipeline.config import TrainingConfig
-from grpo_pipeline.engines.guard import ProcessGuard
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes.guard import ProcessGuard
 from grpo_pipeline.training.jobs import Job, JobResult, write_job
 
 RESULT, ERROR = "result.json", "error-{rank}.txt"
@@ -42,7 +43,9 @@ def launch_job(job: Job, folder: Path) -> JobResult:
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(configuration)]
     command += ["--num_processes", str(training.processes), "-m", "grpo_pipeline.training.worker", str(folder)]
     with ProcessGuard() as guard:
-        code = subprocess.run(command, env=guard.environment, check=False).returncode
+        # They find the user's functions where this process does.
+        environment = guard.environment | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        code = subprocess.run(command, env=environment, check=False).returncode
     errors = [path.read_text(encoding="utf-8") for path in sorted(folder.glob(ERROR.format(rank="*")))]
     if errors:
         raise UserError(errors[0])
