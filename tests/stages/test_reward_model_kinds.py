@@ -1,6 +1,7 @@
-"""ORM, pairwise and token-form reward models through the whole main job."""
+"""ORM, pairwise and token-form reward models through the whole main job, of plain stages."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -9,28 +10,29 @@ import pytest
 from grpo_pipeline.config import parse_config
 from grpo_pipeline.models.loading import read_info
 from grpo_pipeline.models.reward import RewardModel
+from grpo_pipeline.stages.catalog import Stages
+from grpo_pipeline.stages.loop import iterate_rl, rl_round
 from grpo_pipeline.stages.run import run_root
 from tests.flows.conftest import MICRO
 
 
 def run(tmp_path, reward_model, supervision="outcome", **policy):
-    from flows.iterate_rl import iterate_rl
-
     micro = MICRO | {
         "root": str(tmp_path),
+        "rounds": 1,
         "labelling": MICRO["labelling"] | {"problems": 16, "rollouts": 4},
         "reward_model": MICRO["reward_model"] | reward_model,
         "policy": MICRO["policy"] | {"grpo": {"supervision": supervision}, **policy},
     }
     config = parse_config(micro, "test")
-    return config, iterate_rl(config)
+    return config, iterate_rl(Stages(), config, partial(rl_round, Stages()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "further"), [("orm", {}), ("pairwise", {}), ("pairwise", {"beta_rm": 0.1, "pairs_per_problem": 2})]
 )
-def test_reward_models_of_whole_solutions(prefect_server, tmp_path, kind, further):
+def test_reward_models_of_whole_solutions(tmp_path, kind, further):
     config, rounds = run(tmp_path, {"kind": kind, **further}, reward={"model_weight": 0.5})
     table = "prm_dataset" if kind == "orm" else "preference_pairs"
     held_out = set(rounds[0].problems.read("problems").filter(pl.col("split") == "eval")["problem_id"])
@@ -59,7 +61,7 @@ def test_reward_models_of_whole_solutions(prefect_server, tmp_path, kind, furthe
 
 
 @pytest.mark.slow
-def test_a_prm_that_says_plus_and_minus(prefect_server, tmp_path):
+def test_a_prm_that_says_plus_and_minus(tmp_path):
     _, rounds = run(tmp_path, {"token_form": {"tag": "\n"}, "label": "hard"}, "process")
     model = RewardModel.load(rounds[-1].reward_model.folder, device="cpu")
     assert model.tokenizer.decode(list(model.plus_minus)) == "+-"
