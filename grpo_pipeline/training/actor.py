@@ -36,14 +36,19 @@ class Actor:
     """
 
     def __init__(
-        self, folder: Path, place: ModelConfig, training: TrainingConfig, processes: Processes = ALONE
+        self,
+        folder: Path,
+        place: ModelConfig,
+        training: TrainingConfig,
+        processes: Processes = ALONE,
+        seed: int = 0,
     ) -> None:
         self._folder, self._place, self._training, self._processes = folder, place, training, processes
         self.model = self._load()
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder, trust_remote_code=place.trust_remote_code)
         self.source_id = content_id(folder)
         self._head = output_head(self.model)
-        self._wrapper: Any = add_adapters(self.model, training.lora) if training.lora else None
+        self._wrapper: Any = add_adapters(self.model, training.lora, seed=seed) if training.lora else None
         self._forward = Forward(self.model)
         processes.shard(self._forward)
         self.parameters = trainable_parameters(self.model)
@@ -107,9 +112,8 @@ class Actor:
             raise UserError("model.dtype = 'float16' cannot be trained in; use float32, bfloat16 or auto")
         # float32 weights unless told otherwise: updates of 1e-6 vanish in bfloat16; autocast gives its speed.
         dtype = "float32" if self._place.dtype == "auto" else self._place.dtype
-        model = load_policy(
-            self._folder, dtype=dtype, device=self._place.device, trust_remote_code=self._place.trust_remote_code
-        )
+        device = self._processes.load_device(self._place.device)
+        model = load_policy(self._folder, dtype=dtype, device=device, trust_remote_code=self._place.trust_remote_code)
         disable_dropout(model)
         return model
 

@@ -51,11 +51,11 @@ class Critic:
             "critic",
             derive_seed(seed, "critic"),
             dtype=dtype,
-            device=place.device,
+            device=processes.load_device(place.device),
             trust_remote_code=place.trust_remote_code,
         )
         if training.lora:
-            add_adapters(self.net.model, training.lora, self.net.head)
+            add_adapters(self.net.model, training.lora, self.net.head, seed=seed)
         self.forward = Forward(self.net.model)
         processes.shard(self.forward)
         self.parameters = trainable_parameters(self.net)

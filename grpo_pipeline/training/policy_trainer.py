@@ -74,7 +74,7 @@ class PolicyTrainer:
         self.n_tokens = 0
         self.stopped_early = False
         self.hacked = False
-        self.actor = Actor(model_dir, config.model, config.training, processes)
+        self.actor = Actor(model_dir, config.model, config.training, processes, seed)
         self.critic: Critic | None = None
         if self.method.needs_critic:
             self.critic = Critic(model_dir, config.model, config.training, self.policy.ppo, seed, processes)

@@ -56,6 +56,10 @@ class Processes:
     def shard(self, module: nn.Module) -> None:
         """Cut a module's weights over the processes, where this is asked for."""
 
+    def load_device(self, device: str) -> str:
+        """Where a model is loaded to: before it is sharded, no GPU need hold the whole of it."""
+        return "cpu" if self.is_sharded else device
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
         return max(self.gather(flag))
@@ -98,6 +102,8 @@ class LaunchedProcesses(Processes):
         self._state = PartialState(cpu=on_cpu)
         self.rank, self.count = self._state.process_index, self._state.num_processes
         self.is_sharded = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+        # Every process reads the whole model; transformers would give all but the first one empty weights.
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
         self._mesh: Any = None
 
     def gather(self, value: T) -> list[T]:

@@ -137,12 +137,13 @@ class _Trainer:
         self._folder, self._workdir = model_dir, workdir
         self._config, self._training, self._place = config, training, place
         self._seed, self._round, self._processes = seed, round, processes
-        self._net = _open(model_dir, config, place, seed)
+        device = processes.load_device(place.device)
+        self._net = _open(model_dir, config, place.model_copy(update={"device": device}), seed)
         if config.kind == "pairwise":
             self.data = pair_rows(dataset, config, self._net.max_length)
         else:
             self.data = labelled_rows(dataset, config, self._net.max_length, self._net.tag)
-        self._wrapper = _adapt(self._net, training)
+        self._wrapper = _adapt(self._net, training, seed)
         forward = Forward(self._net.model, self._net.lm_head)
         processes.shard(forward)
         self._per_epoch = -(-self.data.n_units // config.batch_size)
@@ -200,7 +201,7 @@ class _Trainer:
             # In one piece, on the CPU: what is sharded can neither be merged nor saved.
             place = self._place.model_copy(update={"device": "cpu"})
             net = _open(self._folder, self._config, place, self._seed)
-            wrapper = _adapt(net, self._training)
+            wrapper = _adapt(net, self._training, self._seed)
             load_weights(trainable_parameters(net), weights)
         if wrapper is not None:
             merge_adapters(wrapper)
@@ -239,11 +240,11 @@ def _open(folder: Path, config: RewardModelConfig, place: ModelConfig, seed: int
     return net
 
 
-def _adapt(net: RewardModel, training: TrainingConfig) -> Any:
+def _adapt(net: RewardModel, training: TrainingConfig, seed: int) -> Any:
     if training.lora is None:
         return None
     # The token form has no new head to be trained in full: its head is the whole vocabulary's.
-    return add_adapters(net.model, training.lora, None if net.plus_minus else net.head)
+    return add_adapters(net.model, training.lora, None if net.plus_minus else net.head, seed=seed)
 
 
 def _label_loss(net: RewardModel, runner: Runner, data: RewardRows, chosen: Sequence[int]) -> LossOf:

@@ -136,6 +136,20 @@ def test_an_engine_with_weights_of_its_own_is_given_the_merged_ones(tmp_path, fo
     assert engine.model_id == "m@1"
 
 
+def test_adapters_start_from_the_runs_seed(folders):
+    """Not from the global random state: the same run has the same weights wherever it is started."""
+    training = TrainingConfig.model_validate({"lora": {"rank": 4}})
+    place = ModelConfig.model_validate({"device": "cpu"})
+    torch.manual_seed(1)
+    first = Actor(folders[0], place, training, seed=5).parameters
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    again, other = (Actor(folders[0], place, training, seed=seed).parameters for seed in (5, 6))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_lora_reference_is_the_base_model(tmp_path, folders):
     result = run(tmp_path, folders, training={"lora": {"rank": 4}}, optimizer={"lr": 5e-2})
     assert result.metrics["kl"][0] == pytest.approx(0, abs=1e-7)
