@@ -20,7 +20,7 @@ from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ShardResult
 from grpo_pipeline.tables import conform
 from grpo_pipeline.training.launch import launcher_file
-from grpo_pipeline.training.loop import own_batches
+from grpo_pipeline.training.loop import own_batches, read_all
 from grpo_pipeline.training.processes import Processes
 from grpo_pipeline.training.runner import Runner
 from tests.training.test_reward_model import pairs, prm_rows
@@ -232,6 +232,41 @@ def test_a_step_that_one_process_could_hold_is_cut_for_all():
     model = make_model()
     assert len(Runner([model], 0, settings).plan(rows)) == 1
     assert len(Runner([model], 0, settings, Fellow(0, 4)).plan(rows)) >= 4
+
+
+def test_out_of_memory_elsewhere_halves_the_budget_here_too():
+    """Processes must cut alike: what one could not hold, none tries again."""
+
+    class ShortOnce(Fellow):
+        asked = 0
+
+        def any(self, flag):
+            assert flag is False  # here there was memory enough
+            self.asked += 1
+            return self.asked == 1
+
+    fellow = ShortOnce(0, 2)
+    model = make_model(dtype=torch.float32)
+    runner = Runner([model], 0, TrainingConfig.model_validate({"tokens_per_microbatch": 400}), fellow)
+    rows = make_rows(groups=4, per_group=3)
+    got = read_all_rows(runner, rows)
+    assert runner.budget == 200
+    assert fellow.asked == 2
+    assert got  # this process's rows
+
+
+def read_all_rows(runner, rows):
+    seen = []
+
+    def read(batch):
+        states = runner.hidden(batch)
+        seen.extend(batch.rows)
+        return states
+
+    # Its fellow's rows never come, as there is none.
+    with pytest.raises(KeyError):
+        read_all(runner, rows, read)
+    return seen
 
 
 def test_a_launcher_that_is_not_there_says_which_are():
