@@ -216,6 +216,34 @@ _ALL = [
         ],
     ),
     _table(
+        "solution_scores",
+        "An outcome or pairwise reward model's score of one whole solution.",
+        ("rollout_id",),
+        [
+            _ROLLOUT_ID,
+            _PROBLEM_ID,
+            ("score", _F32, "an ORM's p(correct) in [0, 1]; a pairwise model's reward, of any size"),
+            ("reward_model_id", _STRING, "the reward model that gave it"),
+        ],
+    ),
+    _table(
+        "preference_pairs",
+        "A correct and a wrong solution of one problem, ready for pairwise reward-model training.",
+        ("pair_id",),
+        [
+            ("pair_id", _STRING, "the pair: a hash of both rollout ids"),
+            _PROBLEM_ID,
+            _ROUND,
+            ("split", _STRING, "train or eval, as the problem's"),
+            ("chosen_id", _STRING, "rollout_id of the correct solution"),
+            ("rejected_id", _STRING, "rollout_id of the wrong one"),
+            ("prompt_token_ids", TOKENS, "the prompt as the model saw it"),
+            ("chosen_token_ids", TOKENS, "the correct response's sampled tokens, without EOS"),
+            ("rejected_token_ids", TOKENS, "the wrong response's sampled tokens, without EOS"),
+            ("is_replay", _BOOL, "whether the row was drawn from an earlier round"),
+        ],
+    ),
+    _table(
         "advantages",
         "Rewards and advantages of one rollout, as they went into the update.",
         ("rollout_id",),
@@ -246,7 +274,7 @@ _ALL = [
         ("subject", "metric"),
         [
             _ROUND,
-            ("subject", _STRING, "policy, prm or labels"),
+            ("subject", _STRING, "policy, prm, orm, pairwise or labels"),
             ("subject_id", _STRING, "the model that was measured; for labels the completer"),
             ("metric", _STRING, "accuracy, greedy, maj8, pass8, bon8, step_accuracy, auc, ..."),
             ("value?", _F64, "the figure; null where it is undefined (an AUC with one class)"),

@@ -89,7 +89,11 @@ def test_toml_and_overrides(tmp_path):
         ("prompt.template={question} {question}", "prompt: template must hold {question} exactly once"),
         ("sampling.stop=['']", "sampling.stop.0: .*at least 1 character"),
         ("policy.optimizer.betas=[0.9, 1.0]", "policy.optimizer.betas.1: .*less than 1"),
-        ("reward_model.kind=pairwise", "reward_model.kind = 'pairwise' is trained on preference pairs"),
+        (
+            "reward_model.kind=pairwise",
+            "reward_model.kind = 'pairwise' scores whole solutions.*supervision = 'outcome'",
+        ),
+        ("reward_model={kind='orm', token_form={}}", "reward_model: token_form is a PRM's"),
         ("policy.reward={length_weight=0.1, length_target=256}", "length_target = 256 is not below .*max_tokens = 256"),
         ("reward_model.kind=orm", "reward_model.kind = 'orm' scores whole solutions.*supervision = 'outcome'"),
         ("prompt.system=be kind", "prompt: system needs chat = true"),

@@ -55,15 +55,10 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         hard_only = self.labelling.schedule not in ("brute", "soft_adaptive") or self.labelling.skip_correct
-        if self.reward_model.label == "soft" and hard_only:
+        if self.reward_model.kind == "prm" and self.reward_model.label == "soft" and hard_only:
             raise ValueError(
                 "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
                 "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
-            )
-        if self.reward_model.kind == "pairwise":
-            raise ValueError(
-                "reward_model.kind = 'pairwise' is trained on preference pairs, which no flow makes; use prm or orm, "
-                "or call training.reward_model.train_reward_model with prm_dataset.build_pairs"
             )
         reward = self.policy.reward
         if reward.length_weight > 0 and reward.length_target >= self.sampling.max_tokens:

@@ -103,6 +103,8 @@ class VllmEngine:
         """
         # vLLM's own reload: the layers' loaders are gone by now, and packed layouts must be made anew.
         self._llm.collective_rpc("reload_weights", args=(list(_named_weights(weights)),))
+        if self._llm.llm_engine.vllm_config.device_config.device_type == "cpu":
+            self._llm.apply_model(_pack_tied_head)
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache: requests are still running")
         self.model_id = model_id
@@ -190,6 +192,19 @@ def _take(output: Any, outputs: Outputs) -> None:
     outputs.add(
         int(index), int(sample), token_ids, logprobs, "stop" if completion.finish_reason == "stop" else "length"
     )
+
+
+def _pack_tied_head(model: Any) -> None:
+    """Pack a head anew that shares the embeddings' weight.
+
+    On a CPU vLLM computes with a packed copy of each matrix, which its reload makes anew for a layer whose weights
+    it loaded; a tied head has none of its own in the file and would go on with the old copy (seen with 0.32).
+    """
+    if not getattr(model.config, "tie_word_embeddings", False):
+        return
+    for module in model.modules():
+        if type(module).__name__ == "ParallelLMHead":
+            module.quant_method.process_weights_after_loading(module)
 
 
 def _named_weights(weights: Any) -> Iterable[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.memory import is_out_of_memory
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
-from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
+from grpo_pipeline.models.sequences import insert_tags, outcome_sequences, step_sequences
 
 __all__ = ["Aggregate", "judge", "score_outcomes", "score_solutions", "score_steps", "sigmoid"]
 
@@ -40,7 +40,11 @@ def score_steps(
     if model.kind != "prm":
         raise UserError(f"steps are scored by a prm, not by a {model.kind} model")
     sequences = step_sequences(rollouts, steps)
-    logits = judge(model, _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"]), tokens_per_batch)
+    ids, positions = _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"])
+    if model.tag is not None and ids:
+        tagged = [insert_tags(row.tolist(), at.tolist(), model.tag) for row, at in zip(ids, positions, strict=True)]
+        ids, positions = ([np.array(row, np.int32) for row in column] for column in zip(*tagged, strict=True))
+    logits = judge(model, ids, positions, tokens_per_batch)
     return (
         sequences.select("rollout_id", "problem_id")
         .with_columns(
@@ -56,8 +60,8 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     """One score a rollout from an outcome or pairwise reward model, read at its last token.
 
     Returns:
-        rollout_id, score (float32), sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded
-        reward from a pairwise model.
+        `solution_scores` columns, sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded reward from
+        a pairwise model.
 
     Raises:
         UserError: The model is neither, or a rollout does not fit its context or the memory.
@@ -67,8 +71,9 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     sequences = outcome_sequences(rollouts, model.eos_token_ids)
     logits = judge(model, _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"]), tokens_per_batch)
     values = np.concatenate(logits) if logits else np.empty(0, np.float32)
-    return sequences.select("rollout_id").with_columns(
-        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32)
+    return sequences.select("rollout_id", "problem_id").with_columns(
+        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32),
+        pl.lit(model.id).alias("reward_model_id"),
     )
 
 

@@ -58,8 +58,12 @@ def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
     from grpo_pipeline.inspect.opening import open_artifact
 
     ref = open_artifact(config.prm_dataset or "")
-    if "prm_dataset" not in ref.tables:
-        raise UserError(f"{ref}: no prm_dataset table; import with --model, or give an artifact of stage prm_dataset")
+    table = "preference_pairs" if config.reward_model.kind == "pairwise" else "prm_dataset"
+    if table not in ref.tables:
+        raise UserError(
+            f"{ref}: no {table} table, which reward_model.kind = {config.reward_model.kind!r} is trained on; import "
+            "with --model, or give an artifact of stage prm_dataset"
+        )
     cut_by = ref.manifest().config.get("tokenizer")
     if ref.stage == IMPORTED and cut_by != tokenizer_id(start.folder):
         raise UserError(

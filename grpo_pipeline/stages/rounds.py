@@ -13,18 +13,21 @@ STAGE = "round"
 
 
 class Labelled(BaseModel):
-    """Artifacts of labelling: solutions, their labels, this round's rows, and the set with replay."""
+    """Artifacts of labelling: solutions, their step labels (a PRM's only), this round's rows, the set with replay."""
 
     model_config = ConfigDict(frozen=True)
 
     rollouts: ArtifactRef
-    labels: ArtifactRef
+    labels: ArtifactRef | None = None
     rows: ArtifactRef
     dataset: ArtifactRef
 
 
 class Measured(BaseModel):
-    """Artifacts of evaluation; the last two are None where there is no reward model."""
+    """Artifacts of evaluation; the last two are None where there is no reward model.
+
+    `scores` and `prm` (the quality of the reward model) are those of whatever kind it is.
+    """
 
     model_config = ConfigDict(frozen=True)
 
