@@ -200,7 +200,8 @@ class Ledger:
         """
         by_text = {key.text: key for key in keys}
         with self._transaction():
-            return {by_text[text] for text in self._claims.claim(by_text, claimant)}
+            claimed = self._claims.claim(by_text, claimant)
+        return {key for text, key in by_text.items() if text in claimed}
 
     def release(self, keys: Iterable[PrefixKey], claimant: str) -> None:
         """Give up claims on prefixes that were not sampled after all."""
