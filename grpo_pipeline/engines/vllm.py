@@ -139,6 +139,8 @@ class VllmEngine:
             stop=list(sampling.stop),
             stop_token_ids=sorted(self._eos_ids),
             logprobs=0,
+            # Text is made once, at the end, by the same rules for all engines; vLLM needs it only to find stops.
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 

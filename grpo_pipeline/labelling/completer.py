@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingParams, TokenizerLike
 from grpo_pipeline.labelling.evidence import Kind, Tally, kind_of
 from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
-from grpo_pipeline.labelling.prefixes import continuation_text, prefix_text
+from grpo_pipeline.labelling.prefixes import continuation_text, ends_at_once, prefix_text
 from grpo_pipeline.progress import Bar
 from grpo_pipeline.rollouts import Checker, run_checker
 from grpo_pipeline.seeds import derive_seed
@@ -193,16 +193,20 @@ class Completer:
     def _draw(self, prefix: Prefix, index: int, seed: int, sample: Sample) -> Draw:
         sample = cut(sample, prefix.max_tokens, self._engine.tokenizer)
         so_far = prefix_text(self._engine.tokenizer, prefix.response)
+        text = continuation_text(self._engine.tokenizer, so_far, prefix.response, sample)
+        finish_reason = sample.finish_reason
+        if ends_at_once(so_far, text, self._sampling.stop):
+            text, finish_reason = "", "stop"
         return Draw(
             index=index,
             rollout_id=prefix.rollout_id,
             problem_id=prefix.problem_id,
             step_index=prefix.step_index,
             n_tokens=len(sample.token_ids),
-            text=continuation_text(self._engine.tokenizer, so_far, prefix.response, sample),
-            finish_reason=sample.finish_reason,
+            text=text,
+            finish_reason=finish_reason,
             seed=seed,
-            verdict="no_answer" if sample.finish_reason == "length" else None,
+            verdict="no_answer" if finish_reason == "length" else None,
         )
 
     def _check(self, prefixes: list[Prefix]) -> None:

@@ -235,9 +235,7 @@ class Ledger:
             for draw in draws
         ]
         with self._transaction():
-            self._connection.executemany(
-                f"INSERT OR IGNORE INTO completions ({_COLUMNS}) VALUES ({_PLACES})", rows
-            )
+            self._connection.executemany(f"INSERT OR IGNORE INTO completions ({_COLUMNS}) VALUES ({_PLACES})", rows)
             if claimant is not None:
                 self._claims.release((key.text,), claimant)
 

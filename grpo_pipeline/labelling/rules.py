@@ -64,11 +64,13 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
     Args:
         step_labels: The ``step_labels`` table.
         rule: The rule.
-        judge: For ``consensus``: ``rollout_id``, ``step_index``, ``hard``, a second opinion from another
-            completer's step labels or from a judge model. A null counts as not bad.
+        judge: For ``consensus``: ``rollout_id``, ``step_index``, ``hard``, a second opinion: another
+            completer's ``step_labels`` or a judge's ``judgements``. A null counts as not bad; a solution
+            without a row was not judged.
 
     Returns:
-        A ``step_labels`` table in the order of the given one.
+        A ``step_labels`` table in the order of the given one; with a judge its labels are in
+        ``second_opinion``, whether it agrees or not.
 
     Raises:
         UserError: A consensus rule without a judge, or a judge for another rule.
@@ -84,7 +86,9 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
         both = _first_bad(frame).join(_first_bad(judge), on="rollout_id", suffix="_judge")
         agreed = both.filter(pl.col("first_bad").eq_missing(pl.col("first_bad_judge")))
         kept = pl.col("rollout_id").is_in(agreed["rollout_id"].implode())
-        frame = frame.with_columns(pl.when(kept).then(pl.col("hard", "soft")))
+        opinions = judge.select(*_KEY, second_opinion=pl.col("hard").cast(pl.Int32))
+        frame = frame.with_columns(pl.when(kept).then(pl.col("hard", "soft", "ci_low", "ci_high")))
+        frame = frame.drop("second_opinion").join(opinions, on=_KEY, how="left")
     return frame.sort("_row").select(*TABLES["step_labels"].schema.names)
 
 
