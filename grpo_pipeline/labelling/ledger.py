@@ -12,6 +12,7 @@ memory between its users, so the folder must be on a local disk: over a network 
 corrupt it.
 """
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +27,11 @@ from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling import claims
 from grpo_pipeline.labelling.claims import Claims
+from grpo_pipeline.labelling.mounts import network_filesystem
 from grpo_pipeline.seeds import derive_id
 from grpo_pipeline.tables import empty
+
+_log = logging.getLogger(__name__)
 
 FILE = "completions.sqlite"
 WORKERS = "workers"
@@ -139,6 +143,8 @@ class Ledger:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"{folder}: cannot hold the ledger ({error.strerror}); name another folder") from None
+            if kind := network_filesystem(folder):
+                _log.warning("the ledger %s is on %s: use it from one machine at a time, or it may break", folder, kind)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
