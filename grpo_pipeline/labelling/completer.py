@@ -173,8 +173,9 @@ class Completer:
 
         def keep(request: int, samples: list[Sample]) -> None:
             prefix, seeds = prefixes[request], requests[request].seeds
+            so_far = prefix_text(self._engine.tokenizer, prefix.response)
             draws = [
-                self._draw(prefix, index, seed, sample)
+                self._draw(prefix, so_far, index, seed, sample)
                 for index, seed, sample in zip(missing[request], seeds, samples, strict=True)
             ]
             self._ledger.add(prefix.key, draws, self._claimant)
@@ -190,9 +191,8 @@ class Completer:
     def _draw_seed(self, prefix: Prefix, index: int) -> int:
         return derive_seed(self._seed, "completions", prefix.key.completer_id, prefix.key.prefix_hash, index)
 
-    def _draw(self, prefix: Prefix, index: int, seed: int, sample: Sample) -> Draw:
+    def _draw(self, prefix: Prefix, so_far: str, index: int, seed: int, sample: Sample) -> Draw:
         sample = cut(sample, prefix.max_tokens, self._engine.tokenizer)
-        so_far = prefix_text(self._engine.tokenizer, prefix.response)
         text = continuation_text(self._engine.tokenizer, so_far, prefix.response, sample)
         finish_reason = sample.finish_reason
         if ends_at_once(so_far, text, self._sampling.stop):
