@@ -46,6 +46,8 @@ def watch(measured):
         result = original(*args, **kwargs)
         done = (measured[-1]["completions"] if measured else 0) + result.completions.height
         measured.append({"completions": done, "mb": memory_mb()})
+        if len(measured) % 10 == 1:
+            print(f"{done:,} completions, {measured[-1]['mb']:,.0f} MB", flush=True)
         return result
 
     label.label_steps = watched
