@@ -20,9 +20,9 @@ For each schedule, without and with correct solutions skipped:
 - `as_brute`: share of its labelled steps whose hard label is brute force's;
 - `truth`: share of labelled steps whose hard label is the oracle's, and `labelled`, the share labelled.
 
-The curves show how far labels from N completions are right, over the sampled steps of `short` and `long`: of the hard label
-its accuracy, of the soft label the accuracy of its better half (1 where it is at least 0.5), the area under the
-ROC curve (does it rank good steps above bad ones), and the Brier score.
+The curves show how far labels from N completions are right, over the sampled steps of `short` and `long`: of the
+hard label its accuracy, of the soft label the accuracy of its better half (1 where it is at least 0.5), the area
+under the ROC curve (does it rank good steps above bad ones), and the Brier score.
 
 Top level of the JSON: `adaptive_equal` (the smaller of first_error's and closure's `equal`, over all sets),
 first_error's `completions_ratio` and `completions_ratio_skip` on `short`, `..._long` on `long`, and
