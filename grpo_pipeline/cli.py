@@ -147,6 +147,9 @@ def serve_completer(
     max_batch: Annotated[int, typer.Option(help="Sequences decoded at once.")] = 256,
     gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory.")] = 0.9,
     tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that the model is spread over.")] = 1,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="Neither compile nor capture graphs: starts sooner, samples slower.")
+    ] = False,
 ) -> None:
     """Serve a model for step-label completions with vLLM; the server ends with this command."""
     from grpo_pipeline.engines.serving import serve_completer_command
@@ -161,6 +164,7 @@ def serve_completer(
         max_batch=max_batch,
         gpu_memory_utilization=gpu_memory_utilization,
         tensor_parallel_size=tensor_parallel_size,
+        enforce_eager=enforce_eager,
     )
 
 

@@ -174,6 +174,7 @@ def _start(folder: Path, model: ModelConfig, engine: EngineConfig) -> Any:
             max_num_seqs=engine.max_batch,
             gpu_memory_utilization=engine.gpu_memory_utilization,
             tensor_parallel_size=engine.tensor_parallel_size,
+            enforce_eager=engine.enforce_eager,
             enable_prefix_caching=True,
             logprobs_mode="processed_logprobs",  # at the sampling temperature
             generation_config="vllm",  # sampling settings come from the run, never from the model's folder

@@ -1,7 +1,6 @@
 """The labelling stage on the real vLLM: labels, the store, the prefix cache, and a stage that is killed."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -103,7 +102,6 @@ STAGE = textwrap.dedent("""
     import os, sys
     sys.path.insert(0, {root!r})
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = {multiprocessing!r}
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling would take most of the test's time
     from pathlib import Path
     from grpo_pipeline.config import EngineConfig, ModelConfig
     from grpo_pipeline.engines.opening import open_engine
@@ -111,7 +109,8 @@ STAGE = textwrap.dedent("""
     from tests.labelling.contract import TINY, label, solved_world
 
     def main():
-        engine = open_engine(TINY, ModelConfig(device="cpu"), EngineConfig(kind="vllm", max_batch=4), model_id="tiny")
+        config = EngineConfig(kind="vllm", max_batch=4, enforce_eager=True)
+        engine = open_engine(TINY, ModelConfig(device="cpu"), config, model_id="tiny")
         print(os.environ["GRPO_PIPELINE_ENGINE"], flush=True)
         with Ledger(Path(sys.argv[1])) as ledger:
             label(solved_world(engine, problems=100), engine, ledger=ledger, completions=32)
@@ -199,9 +198,8 @@ def test_a_killed_serve_completer_leaves_no_process(number):
         port = probe.getsockname()[1]
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from grpo_pipeline.cli import app; app()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve-completer", str(TINY), "--port", str(port), "--name", "tiny"],
+        [sys.executable, "-c", code, "serve-completer", str(TINY), "--port", str(port), "--enforce-eager"],
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "TORCHDYNAMO_DISABLE": "1"},
     )
     try:
         wait_until(lambda: process.poll() is not None or answers(port), START_S, "the server did not come up")
