@@ -181,15 +181,17 @@ def main():
     parser.add_argument("--problems", type=int, default=64, help="four prefixes each")
     parser.add_argument("--samples", type=int, default=4, help="completions of each prefix")
     parser.add_argument("--max-tokens", type=int, default=32)
+    parser.add_argument("--max-model-len", type=int, help="the model's, if not given")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--eager", action="store_true", help="do not compile: starts sooner, samples slower")
     parser.add_argument("--quick", action="store_true", help="8 problems, once")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
     if options.quick:
         options.problems, options.repeats = 8, 1
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")
-    config = EngineConfig(kind="vllm", max_model_len=1024)
+    config = EngineConfig(kind="vllm", max_model_len=options.max_model_len, enforce_eager=options.eager)
     with open_engine(options.model, ModelConfig(dtype=options.dtype), config, model_id="benchmark") as engine:
         world = make_world(engine.tokenizer, options.problems)
         report = measure(engine, world, options)
@@ -198,6 +200,7 @@ def main():
         "dtype": options.dtype,
         "samples": options.samples,
         "max_tokens": options.max_tokens,
+        "compiled": not options.eager,
         "machine": f"{os.cpu_count()} CPUs, {platform.machine()}",
     }
     table = Table("figure", "value", title=f"{report['prefixes']} prefixes x {options.samples}")
