@@ -44,7 +44,8 @@ def label_steps(
     solved = frames["rollouts"].select(pl.col("problem_id").unique()).collect()["problem_id"]
     shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
 
-    with LazyEngine(config.engine, place, completer) as engine_of, Ledger(run.scratch("ledger")) as ledger:
+    what = f"run {config.name}: step_labels, round {round}"
+    with LazyEngine(config.engine, place, completer, what) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
             # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
