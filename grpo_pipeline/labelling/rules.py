@@ -78,6 +78,8 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
     if (rule.name == "consensus") != (judge is not None):
         raise UserError("rule consensus needs a second table of labels (judge), and no other rule takes one")
     frame = step_labels.with_row_index("_row").sort(_KEY)
+    if "second_opinion" not in frame.columns:  # written before there was that column
+        frame = frame.with_columns(second_opinion=pl.lit(None, pl.Int32))
     frame = frame.with_columns(_derived(rule.truncated))
     frame = frame.with_columns(hard=_hard(rule).cast(pl.Int32))
     if rule.name == "first_error":

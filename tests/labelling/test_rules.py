@@ -139,6 +139,11 @@ def test_consensus_keeps_solutions_whose_first_error_a_judge_confirms():
     assert found["second_opinion"].to_list() == [1, 0, 1, 0, 1, None, None]
 
 
+def test_labels_from_before_the_second_opinion_are_taken():
+    labels = table(row("a", 0, 1), row("a", 1, 0, 1))
+    assert relabel(labels.drop("second_opinion"), Rule("hard")).equals(relabel(labels, Rule("hard")))
+
+
 def test_relabel_keeps_the_order_of_rows():
     labels = table(row("b", 1, 1), row("a", 0, 1), row("b", 0, 0, 1))
     assert relabel(labels, Rule("hard")).select("rollout_id", "step_index").rows() == [("b", 1), ("a", 0), ("b", 0)]
