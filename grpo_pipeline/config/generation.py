@@ -31,6 +31,9 @@ class EngineConfig(Section):
         0.9, description="vllm: share of the device's memory that it may take."
     )
     tensor_parallel_size: PositiveInt = Field(1, description="vllm: GPUs that one model is spread over.")
+    enforce_eager: bool = Field(
+        False, description="vllm: neither compile nor capture graphs: starts sooner, samples slower."
+    )
     max_model_len: PositiveInt | None = Field(None, description="Context limit; null takes the model's.")
     base_url: Url | None = Field(None, description="server: address of an OpenAI-compatible server's /v1.")
     concurrency: PositiveInt = Field(64, description="server: requests under way at once.")

@@ -141,6 +141,8 @@ class VllmEngine:
             stop=list(sampling.stop),
             stop_token_ids=sorted(self._eos_ids),
             logprobs=0,
+            # Text is made once, at the end, by the same rules for all engines; vLLM needs it only to find stops.
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
@@ -174,6 +176,7 @@ def _start(folder: Path, model: ModelConfig, engine: EngineConfig) -> Any:
             max_num_seqs=engine.max_batch,
             gpu_memory_utilization=engine.gpu_memory_utilization,
             tensor_parallel_size=engine.tensor_parallel_size,
+            enforce_eager=engine.enforce_eager,
             enable_prefix_caching=True,
             logprobs_mode="processed_logprobs",  # at the sampling temperature
             generation_config="vllm",  # sampling settings come from the run, never from the model's folder

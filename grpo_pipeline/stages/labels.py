@@ -39,15 +39,19 @@ def label_steps(
     )
     if found := run.store.find(spec):
         return found
-    frames = {table: rollouts.read(table) for table in ("rollouts", "checked", "steps")}
-    gold = problems.read("problems")
-    shards = problem_shards(frames["rollouts"]["problem_id"].unique().to_list(), config.store.problems_per_shard)
+    # Lazily: memory holds one shard's rows at a time, however many there are.
+    frames = {table: rollouts.scan(table, "full") for table in ("rollouts", "checked", "steps")}
+    gold = problems.scan("problems", "full").select("problem_id", "gold_answer").collect()
+    solved = frames["rollouts"].select(pl.col("problem_id").unique()).collect()["problem_id"]
+    shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
 
     what = f"run {config.name}: step_labels, round {round}"
     with LazyEngine(config.engine, place, completer, what) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
-            part = {table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()}
+            # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
+            mine = pl.col("problem_id").is_between(pl.lit(shards[shard][0]), pl.lit(shards[shard][-1]))
+            part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
             result = label(
                 gold,
                 part["rollouts"],
