@@ -52,7 +52,10 @@ def measure_round(
         common = (first.rollouts, stages.score_rollouts(config, number, first.rollouts, reward_model))
     labels = (labelled.rollouts, labelled.labels)
     quality = stages.evaluate_prm(config, number, problems, common, own, labels)
-    return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
+    second_look = stages.score_rollouts(config, number, labelled.rollouts, reward_model)
+    return Measured(
+        rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality, labelled_scores=second_look
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rounds import Round
 from grpo_pipeline.store import ArtifactRef
 from tasks import stages
-from tasks.summary import write_summary
+from tasks.summary import write_report, write_summary
 
 
 @flow(name="iterate-rl", flow_run_name="{config.name}")
@@ -23,6 +23,7 @@ def iterate_rl(config: RunConfig) -> list[Round]:
     for number in range(config.rounds + 1):
         rounds.append(rl_round(config, number, problems, tuple(rounds)))
     write_summary(config, tuple(rounds))
+    write_report(config, tuple(rounds))
     return rounds
 
 

@@ -64,7 +64,9 @@ def tiles(charts: dict[str, Any], evidence: Evidence) -> list[Tile]:
             continue
         first, last = rows[0], rows[-1]
         spread = f" ± {1.96 * last['se']:.3f}" if last["se"] else ""
-        what = {"policy": "problems", "prm": "solutions" if "solution" in metric else "steps", "labels": "steps"}[subject]
+        what = {"policy": "problems", "prm": "solutions" if "solution" in metric else "steps", "labels": "steps"}[
+            subject
+        ]
         made.append(
             {
                 "label": label,

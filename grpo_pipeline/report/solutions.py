@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from grpo_pipeline.report.evidence import Evidence
+from grpo_pipeline.report.evidence import SETS, Evidence
 from grpo_pipeline.store import ArtifactRef
 
 EXAMPLE_CHARS = 300
@@ -47,8 +47,7 @@ def pack_solutions(evidence: Evidence, refs: Sequence[ArtifactRef], limit: int) 
     Solutions of a problem follow each other. `first[i]` is the index of solution i's first step in the steps'
     columns; a step's `completions` is an index into the list of completions' answers, or -1.
     """
-    chosen = choose_solutions(evidence.solutions, limit).sort("problem_id", "set", "round", "group_index", "rollout_id")
-    chosen = chosen.with_row_index("place")
+    chosen = _ordered(choose_solutions(evidence.solutions, limit)).with_row_index("place")
     steps = evidence.steps.join(chosen.select("rollout_id", "place"), on="rollout_id").sort("place", "step_index")
     lengths = chosen.join(steps.group_by("place").len(), on="place", how="left").sort("place")["len"].fill_null(0)
     completions, of_step = _completions(steps, refs)
@@ -91,6 +90,13 @@ def pack_solutions(evidence: Evidence, refs: Sequence[ArtifactRef], limit: int) 
         },
         "completions": completions,
     }
+
+
+def _ordered(solutions: pl.DataFrame) -> pl.DataFrame:
+    """Solutions by problem, problems with labelled solutions first."""
+    rank = pl.col("set").replace_strict({name: place for place, name in enumerate(SETS.values())})
+    ranked = solutions.with_columns(rank.alias("rank"), rank.min().over("problem_id").alias("first"))
+    return ranked.sort("first", "problem_id", "rank", "round", "group_index", "rollout_id").drop("first", "rank")
 
 
 def _problems(evidence: Evidence, chosen: pl.DataFrame) -> pl.DataFrame:

@@ -22,7 +22,11 @@ class Labelled(BaseModel):
 
 
 class Measured(BaseModel):
-    """Artifacts of evaluation; the last two are None where there is no reward model."""
+    """Artifacts of evaluation; the last three are None where there is no reward model.
+
+    `labelled_scores` holds the reward model's scores of the labelled solutions that it was trained on: not to measure
+    it by, but to find labels that it disagrees with.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,6 +35,7 @@ class Measured(BaseModel):
     policy: ArtifactRef
     scores: ArtifactRef | None = None
     prm: ArtifactRef | None = None
+    labelled_scores: ArtifactRef | None = None
 
 
 class Round(BaseModel):
@@ -60,6 +65,7 @@ class Round(BaseModel):
             self.measured.scores,
             self.measured.policy,
             self.measured.prm,
+            self.measured.labelled_scores,
         ]
         return [artifact for artifact in made if artifact is not None]
 

@@ -28,13 +28,13 @@ const tip = {
 };
 
 // A card with a chart, what it shows, a key, and the same numbers as a table behind a button.
-function card({ title, about, key, draw, height = 220, table, wide, label }) {
+function card({ title, about, key, draw, height = 220, table, wide, label, keyBelow }) {
   const plot = el("div", { class: "holder" });
   const body = el("div", {}, plot);
   const node = el("figure", { class: wide ? "card wide" : "card" }, el("h3", {}, title));
   if (about) node.append(el("p", { class: "about" }, about));
   if (key?.length) {
-    body.append(el("ul", { class: "key" }, ...key.map(([name, colour]) =>
+    body.append(el("ul", { class: "key", "data-key": true }, ...key.map(([name, colour]) =>
       el("li", {}, el("i", { style: { background: colour } }), name))));
   }
   node.append(body);
@@ -52,6 +52,7 @@ function card({ title, about, key, draw, height = 220, table, wide, label }) {
     const now = Math.round(entry.contentRect.width);
     if (!now || now === width) return;
     width = now;
+    if (keyBelow && key) body.querySelector("[data-key]").hidden = now >= keyBelow;
     const drawn = svg("svg", { class: "plot", viewBox: `0 0 ${now} ${height}`, height, role: "img", "aria-label": label ?? title });
     draw(drawn, now, height);
     plot.replaceChildren(drawn);
@@ -197,9 +198,8 @@ function mirrored(root, width, height, { up, down, upName, downName, title }) {
 }
 
 // Upright stacks. rows: one list of counts a bar; parts: [name, colour].
-function stacks(root, width, height, { rows, parts, names, title, xName }) {
+function stacks(root, width, height, { rows, parts, names, title, xName, peak }) {
   const box = { l: 38, r: width - 4, t: 22, b: height - (xName ? 34 : 20) };
-  const peak = Math.max(...rows.map((row) => row.reduce((a, b) => a + b, 0)), 1);
   const step = (box.r - box.l) / rows.length;
   const Y = (v) => box.b - (v / peak) * (box.b - box.t);
   for (const v of ticks(0, peak, 3)) root.append(svg("line", { class: "grid-line", x1: box.l, x2: box.r, y1: Y(v), y2: Y(v) }), svg("text", { x: box.l - 6, y: Y(v) + 4, "text-anchor": "end" }, tickText(v)));
@@ -237,7 +237,7 @@ function reliability(root, width, height, { rounds, colours, names, unit }) {
         `${names[i]}: mean score ${score.toFixed(2)}\n${(100 * share).toFixed(1)}% good of ${plural(n, unit.slice(0, -1))}`));
     }
   });
-  if (width - size > 190) rounds.forEach((r, i) => root.append(
+  if (width >= 450) rounds.forEach((r, i) => root.append(
     svg("text", { x: X(1) + 16, y: box.t + 12 + 32 * i, style: { fill: colours[i], "font-weight": 600 } }, names[i]),
     svg("text", { x: X(1) + 16, y: box.t + 26 + 32 * i }, `ECE ${figure(r.ece)} · ${count(r.n)}`)));
 }

@@ -46,8 +46,7 @@ function policySection(charts) {
   if (ks.length < 2) return;
   const parts = kinds.filter(([kind]) => charts.by_k.some((f) => f.kind === kind));
   const node = el("figure", { class: "card" }, el("h3", {}, "What more samples give"),
-    el("p", { class: "about" }, "RL sharpens: majority rises with the rounds, while pass at large k gains less."), el("div", { class: "multiples" }));
-  node.querySelector("p").textContent = "Share of problems solved by k samples, one line a round; darker is later.";
+    el("p", { class: "about" }, "Share of problems solved with k samples, one line a round; the stronger, the later."), el("div", { class: "multiples three" }));
   for (const [kind, name] of parts) {
     const lineup = rounds.map((r, i) => ({ name: String(r), colour: roundColour(i, rounds.length), strong: i === rounds.length - 1,
       points: charts.by_k.filter((f) => f.kind === kind && f.round === r).map((f) => ({ x: f.k, y: f.value, se: null })) }));
@@ -90,7 +89,7 @@ function multiples(title, about, parts, height, key) {
 
 function trainingSection(charts) {
   const section = document.getElementById("training");
-  for (const stage of [...new Set(charts.training.map((t) => t.stage))]) {
+  for (const stage of [...new Set(charts.training.map((t) => t.stage))].sort((a, b) => (b === "policy") - (a === "policy"))) {
     const runs = charts.training.filter((t) => t.stage === stage);
     const names = [...new Set(runs.flatMap((t) => Object.keys(t.metrics)))];
     let offset = 0;
@@ -99,7 +98,7 @@ function trainingSection(charts) {
     const make = (name) => {
       const points = runs.flatMap((t, i) => t.steps.map((step, k) => ({ x: at[i] + k + 1, y: t.metrics[name]?.[k] ?? null })));
       if (!points.some((p) => p.y !== null)) return null;
-      return card({ title: name.replaceAll("_", " "), height: 118, label: `${name} by step`,
+      return card({ title: `${stage === "policy" ? "" : `${stageName(stage).replace("train ", "")}: `}${name.replaceAll("_", " ")}`, height: 118, label: `${name} by step`,
         draw: (root, w, h) => lines(root, w, h, { series: [{ name: name.split("/").at(-1), colour: "var(--c1)", points }], ends: false, dots: points.length < 12, breaks, xTicks: runs.map((t, i) => at[i] + (t.steps.length + 1) / 2), xText: (v) => Number.isInteger(v) && v >= 1 ? `step ${v}` : "", xName: undefined }),
         table: () => ({ columns: ["round", "step", name], rows: runs.flatMap((t) => t.steps.map((s, k) => [t.round, s, t.metrics[name]?.[k]])) }) });
     };
@@ -125,7 +124,7 @@ function rewardSection(charts) {
     const shades = calibration.rounds.map((_, i) => roundColour(i, calibration.rounds.length));
     add("reward-model", card({ title: "Calibration", about: `Share of ${calibration.unit} ${target}, by score. On the diagonal a score is a probability.`, height: 280,
       draw: (root, w, h) => reliability(root, w, h, { rounds: calibration.rounds, colours: shades, names: names(calibration.rounds), unit: calibration.unit }),
-      key: calibration.rounds.map((r, i) => [`round ${r.round}, ECE ${figure(r.ece)}`, shades[i]]),
+      key: calibration.rounds.map((r, i) => [`round ${r.round}, ECE ${figure(r.ece)}`, shades[i]]), keyBelow: 450,
       table: () => ({ columns: ["round", "mean score", "share good", calibration.unit], rows: calibration.rounds.flatMap((r) => r.bins.map((b) => [r.round, ...b])) }) }));
   }
   add("reward-model", multiples("Scores of right and wrong solutions", `Solution score (${scores.how} of its steps), each side as shares of its own total.`,
@@ -136,8 +135,9 @@ function rewardSection(charts) {
 function labelSection(charts) {
   const { positions, agreement } = charts;
   const parts = positions.classes.map((name, i) => [name, i === 6 ? "var(--line)" : shade([0, 0.2, 0.4, 0.6, 0.8, 1][i])]);
+  const peak = Math.max(1, ...positions.rounds.flatMap((r) => r.positions.map((row) => row.reduce((a, b) => a + b, 0))));
   add("labels", multiples("Soft labels by position of the step", "The share of completions that reach the right answer from here; the last step has its solution's outcome.",
-    positions.rounds.map((r) => [`round ${r.round}`, (root, w, h) => stacks(root, w, h, { rows: r.positions, parts, title: `round ${r.round}`, xName: "step",
+    positions.rounds.map((r) => [`round ${r.round}`, (root, w, h) => stacks(root, w, h, { rows: r.positions, parts, title: `round ${r.round}`, xName: "step", peak,
       names: r.positions.map((_, i) => (i + 1 === positions.last_is_open ? `${i + 1}+` : String(i + 1))) })]), 220,
     parts.filter((_, i) => positions.rounds.some((r) => r.positions.some((row) => row[i])))));
   add("labels", byRound("Labels against the truth", "Only generated problems tell the truth of a step.",

@@ -205,16 +205,20 @@ class Browser {
     const facts = el("dl", { class: "facts" }, fact("verdict", `${mark} ${name}`), fact("answer", s.answer), fact("right answer", s.gold), fact("set", s.set), fact("round", s.round),
       fact(`score (${this.how})`, s.score === null ? null : figure(s.score, 2)), fact("problem solved", s.solved === null ? null : `${Math.round(100 * s.solved)}% of ${count(s.others)}`),
       fact("tokens", s.tokens), s.finish === "length" ? fact("ended", "cut off") : null, fact("id", s.id));
-    const head = el("div", { class: "head", "aria-hidden": "true" }, el("span", {}, "step"), el("span", {}, this.lanes.includes("soft") ? "label" : ""), el("span", {}, this.lanes.includes("score") ? "score" : ""), el("span", {}, this.lanes.includes("truth") ? "truth" : ""));
-    this.detail.replaceChildren(el("h3", {}, s.question), facts, head, el("ol", { class: "steps" }, ...s.steps.map((x, k) => this.step(x, k))), this.siblings(s) ?? "");
+    // A solution without the chosen value is coloured by what it has; the head says by what.
+    const lane = [this.colour, ...this.lanes].find((one) => s.steps.some((x) => x[one] !== null)) ?? this.colour;
+    const head = el("div", { class: "head", "aria-hidden": "true" }, el("span", {}, "step"),
+      ...Object.entries(LANES).map(([one, title]) => el("span", { class: one === lane ? "on" : null }, this.lanes.includes(one) ? title : "")));
+    this.detail.replaceChildren(el("h3", {}, s.question), facts, head,
+      el("ol", { class: "steps", "aria-label": `Steps, coloured by ${LANES[lane]}` }, ...s.steps.map((x, k) => this.step(x, k, lane))), this.siblings(s) ?? "");
   }
 
-  step(x, k) {
-    const value = x[this.colour];
-    const gauge = (v, text, note, lane) => {
-      if (!this.lanes.includes(lane)) return el("span");
+  step(x, k, lane) {
+    const value = x[lane];
+    const gauge = (v, text, note, name) => {
+      if (!this.lanes.includes(name)) return el("span");
       if (v === null) return el("span", { class: "gauge" }, "–", el("small", {}, note ?? ""));
-      return el("span", { class: "gauge", "data-lane": lane, "data-value": v }, text, el("small", {}, note ?? ""), el("span", { class: "bar" }, el("i", { style: { width: `${100 * v}%`, background: shade(v) } })));
+      return el("span", { class: "gauge", "data-lane": name, "data-value": v }, text, el("small", {}, note ?? ""), el("span", { class: "bar" }, el("i", { style: { width: `${100 * v}%`, background: shade(v) } })));
     };
     const sampled = x.sampled ? `${x.correct} of ${x.sampled}` : x.source === "outcome" ? "outcome" : x.source ?? "";
     const truth = !this.lanes.includes("truth") ? el("span") : x.truth === null ? el("span", { class: "truth none" }, "–") : el("span", { class: `truth ${x.truth ? "yes" : "no"}` }, x.truth ? "✓ good" : "✗ bad");
