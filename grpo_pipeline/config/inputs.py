@@ -27,8 +27,11 @@ class ProblemsConfig(Section):
         description="'synthetic' (generated), a .parquet/.jsonl/.json file, a folder, or a Hugging Face data set id "
         "(id:configuration where it has several).",
     )
-    reader: Literal["auto", "gsm8k", "math500", "svamp", "columns"] = Field(
-        "auto", description="Form of the records; auto looks at the first record's columns."
+    reader: str = Field(
+        "auto",
+        pattern=r"^(auto|gsm8k|math500|svamp|columns|.+:.+)$",
+        description="Form of the records: auto (looks at the first record's columns), gsm8k, math500, svamp, columns, "
+        "or a user's 'module:function' (docs/extend.md).",
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
