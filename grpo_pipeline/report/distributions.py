@@ -8,7 +8,7 @@ import polars as pl
 
 from grpo_pipeline.evaluation.binary import expected_calibration_error
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
-from grpo_pipeline.report.curves import number
+from grpo_pipeline.report.series import number
 from grpo_pipeline.report.evidence import Evidence
 
 CALIBRATION_BINS = 10

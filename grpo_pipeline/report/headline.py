@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from grpo_pipeline.report.current import Described
-from grpo_pipeline.report.curves import others_figures
+from grpo_pipeline.report.series import others_figures
 from grpo_pipeline.report.evidence import Evidence
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.report.current import Described, current_artifacts, describe
-from grpo_pipeline.report.curves import (
+from grpo_pipeline.report.series import (
     TRAINING_FIRST,
     aggregate_of,
     figures_by_k,

@@ -16,6 +16,7 @@ from grpo_pipeline.exchange.importing import STAGE as IMPORTED
 from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
@@ -113,20 +114,22 @@ def score_labelled(
 
         usable, skipped = _scorable(_records(solutions))
         examples = few_shot_examples(problems.read("problems"), config).iter_rows(named=True) if problems else ()
-        model, form = load(
-            prm.folder,
-            config.prm_evaluation.form,
-            prompt=config.prompt,
-            examples=examples,
-            dtype=config.model.dtype,
-            device=config.model.device,
-        )
-        scores = score_texts(
-            model,
-            form,
-            [(record.question, record.steps) for _, record in usable],
-            tokens_per_batch=config.training.tokens_per_microbatch,
-        )
+        place, form_name = config.model, config.prm_evaluation.form
+        with hold_devices(place.device, f"run {config.name}: labelled_scores"):
+            model, form = load(
+                prm.folder,
+                form_name,
+                prompt=config.prompt,
+                examples=examples,
+                dtype=place.dtype,
+                device=place.device,
+            )
+            scores = score_texts(
+                model,
+                form,
+                [(record.question, record.steps) for _, record in usable],
+                tokens_per_batch=config.training.tokens_per_microbatch,
+            )
         rows = [
             {
                 "rollout_id": name,

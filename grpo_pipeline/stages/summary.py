@@ -1,11 +1,12 @@
 """The run's summary: what came out of each round, of each reward model, and what each stage cost."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rounds import Round
-from grpo_pipeline.stages.run import Run
+from grpo_pipeline.stages.run import Run, run_root
 from grpo_pipeline.store import ArtifactRef
 
 PRM_FIGURES = ("step_accuracy", "auc", "auc_on_policy", "hard_label_accuracy", "soft_label_brier")
@@ -25,6 +26,13 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     return summary
 
 
+def write_report(config: RunConfig, rounds: tuple[Round, ...]) -> str:
+    """Write ``report.html`` into the run's folder, on what the rounds made, and return its path."""
+    from grpo_pipeline.report.page import write_report as write
+
+    return write(run_root(config), artifacts=[artifact for one in rounds for artifact in one.artifacts()])
+
+
 def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
     """The summary as a dictionary (see `write_summary`)."""
     k = config.evaluation.samples
@@ -34,6 +42,23 @@ def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
         "prms": [_prm_row(one) for one in rounds],
         "stages": _stage_rows(rounds),
     }
+
+
+def round_table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a round: the policy's accuracy, the reward model's quality, replay, and what the round cost.
+
+    Args:
+        summary: `summarise`'s dictionary.
+    """
+    rows = []
+    for policy, prm in zip(summary["rounds"], summary["prms"], strict=True):
+        stages = [stage for stage in summary["stages"] if stage["round"] == policy["round"]]
+        row = policy | {f"prm_{name}": prm[name] for name in ("step_accuracy", "auc", "auc_on_policy")}
+        row |= {name: prm[name] for name in ("hard_label_accuracy", "replay_share")}
+        row["tokens"] = sum(stage["tokens"] for stage in stages)
+        row["seconds"] = round(sum(stage["seconds"] for stage in stages), 1)
+        rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
+    return rows
 
 
 def _policy_row(one: Round, k: int) -> dict[str, Any]:

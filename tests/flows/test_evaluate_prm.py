@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.evaluate_prm import evaluate_prm, open_rollouts
+from flows.evaluate_prm import evaluate_prm
 from grpo_pipeline.config import ProblemsConfig, PromptConfig, RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.labelled import LabelledSet, evaluate_sets
@@ -17,6 +17,7 @@ from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.scoring import judge
 from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.stages import prm_files
+from grpo_pipeline.stages.jobs import open_rollouts
 from grpo_pipeline.stages.models import base_policy, train_reward_model
 from grpo_pipeline.stages.problems import make_problems
 from grpo_pipeline.stages.rollouts import few_shot_examples
