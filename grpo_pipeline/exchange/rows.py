@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.records import Neutral, StepRecord, hard, settle_neutral
 from grpo_pipeline.models.forms import StepwiseForm
-from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 from grpo_pipeline.problems.identity import problem_id
+from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 from grpo_pipeline.tables import from_rows
 
 

@@ -88,8 +88,8 @@ def load_reader(name: str) -> Reader:
             return None
         if not isinstance(found, Mapping):
             raise UserError(
-                f"{record.where}: reader {name!r} returned {type(found).__name__}; expected a dictionary with question, "
-                "gold_answer and perhaps gold_solution, or None to leave the record out"
+                f"{record.where}: reader {name!r} returned {type(found).__name__}; expected a dictionary with "
+                "question, gold_answer and perhaps gold_solution, or None to leave the record out"
             )
         unknown, missing = sorted(set(found) - set(_COLUMNS)), [c for c in _COLUMNS[:2] if c not in found]
         if unknown or missing:
@@ -118,10 +118,8 @@ def choose_reader(name: str, columns: Mapping[str, str], first: RawRecord) -> Re
                 + (f"unknown: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}")
             )
         return partial(read_columns, dict(columns))
-    if ":" in name:
-        return load_reader(name)
     if name != "auto":
-        return READERS[name]
+        return load_reader(name) if ":" in name else READERS[name]
     have = set(first.values)
     if {"Body", "Question", "Answer"} <= have:
         return read_svamp

@@ -8,8 +8,8 @@ import polars as pl
 
 from grpo_pipeline.evaluation.binary import expected_calibration_error
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
-from grpo_pipeline.report.series import number
 from grpo_pipeline.report.evidence import Evidence
+from grpo_pipeline.report.series import number
 
 CALIBRATION_BINS = 10
 SCORE_BINS = 20

@@ -96,13 +96,13 @@ def _solutions(artifacts: Sequence[Described]) -> tuple[pl.DataFrame, pl.DataFra
 
 def _labels(refs: Sequence[ArtifactRef]) -> pl.DataFrame:
     columns = ("rollout_id", "step_index", *LABEL_COLUMNS, "label_source")
-    frames = [empty("step_labels").select(*columns, pl.lit("").alias("labelled_in"))]
-    for ref in refs:
-        if "step_labels" in ref.tables:
-            frames.append(
-                ref.scan("step_labels").select(*columns, pl.lit(ref.fingerprint).alias("labelled_in")).collect()
-            )
-    return pl.concat(frames).unique(("rollout_id", "step_index"), keep="last", maintain_order=True)
+    frames = [
+        ref.scan("step_labels").select(*columns, pl.lit(ref.fingerprint).alias("labelled_in")).collect()
+        for ref in refs
+        if "step_labels" in ref.tables
+    ]
+    none = empty("step_labels").select(*columns, pl.lit("").alias("labelled_in"))
+    return pl.concat([none, *frames]).unique(("rollout_id", "step_index"), keep="last", maintain_order=True)
 
 
 def _scores(artifacts: Sequence[Described], solutions: pl.DataFrame) -> pl.DataFrame:

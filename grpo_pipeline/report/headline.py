@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from grpo_pipeline.report.current import Described
-from grpo_pipeline.report.series import others_figures
 from grpo_pipeline.report.evidence import Evidence
+from grpo_pipeline.report.series import others_figures
 
 
 class Tile(TypedDict):

@@ -16,6 +16,9 @@ from typing import Any
 from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.report.current import Described, current_artifacts, describe
+from grpo_pipeline.report.distributions import calibration, label_and_score, labels_by_position, score_histograms
+from grpo_pipeline.report.evidence import Evidence, gather_evidence
+from grpo_pipeline.report.headline import figure_tables, standfirst, tiles
 from grpo_pipeline.report.series import (
     TRAINING_FIRST,
     aggregate_of,
@@ -25,9 +28,6 @@ from grpo_pipeline.report.series import (
     stage_costs,
     training_metrics,
 )
-from grpo_pipeline.report.distributions import calibration, label_and_score, labels_by_position, score_histograms
-from grpo_pipeline.report.evidence import Evidence, gather_evidence
-from grpo_pipeline.report.headline import figure_tables, standfirst, tiles
 from grpo_pipeline.report.solutions import pack_solutions
 from grpo_pipeline.store import ArtifactRef, Store
 

@@ -115,22 +115,22 @@ class MadeRun:
             right = self.random.randint(1, COMPLETIONS) if self.truth[key] else self.random.randint(0, 1)
             soft = right / sampled if sampled else float(self.truth[key])
             self.soft[key] = soft
-            for i in range(sampled):
-                completions.append(
-                    ids
-                    | {
-                        "completion_id": derive_id(*key, i),
-                        "prefix_hash": row["prefix_hash"],
-                        "completion_index": i,
-                        "completer_id": f"policy-{round}",
-                        "n_tokens": 10,
-                        "text": f"The answer is {i < right}.",
-                        "finish_reason": "stop",
-                        "answer": "7" if i < right else str(90 + i % 2),
-                        "verdict": "correct" if i < right else "wrong",
-                        "seed": i,
-                    }
-                )
+            completions += [
+                ids
+                | {
+                    "completion_id": derive_id(*key, i),
+                    "prefix_hash": row["prefix_hash"],
+                    "completion_index": i,
+                    "completer_id": f"policy-{round}",
+                    "n_tokens": 10,
+                    "text": f"The answer is {i < right}.",
+                    "finish_reason": "stop",
+                    "answer": "7" if i < right else str(90 + i % 2),
+                    "verdict": "correct" if i < right else "wrong",
+                    "seed": i,
+                }
+                for i in range(sampled)
+            ]
             labels.append(
                 ids
                 | {

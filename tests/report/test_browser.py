@@ -92,7 +92,8 @@ def test_every_section_of_a_whole_run_is_drawn(open_page, page_file):
     assert page.locator("main svg.plot").count() >= 10
     assert not page.locator("text=NaN").count()
     assert page.evaluate(
-        "[...document.querySelectorAll('svg *')].every(n => [...n.attributes].every(a => !/NaN|Infinity|undefined/.test(a.value)))"
+        """[...document.querySelectorAll('svg *')]
+        .every(n => [...n.attributes].every(a => !/NaN|Infinity|undefined/.test(a.value)))"""
     )
 
 
@@ -204,8 +205,9 @@ def test_it_is_used_by_keyboard(open_page, page_file):
 def test_every_control_has_a_name(open_page, page_file):
     page = open_page(page_file)
     nameless = page.evaluate(
-        """[...document.querySelectorAll('main input, main select, main button, [role=listbox], [role=img], [role=region]')]
-        .filter(n => !(n.labels?.length || n.textContent.trim() || n.getAttribute('aria-label'))).map(n => n.outerHTML)"""
+        """[...document.querySelectorAll('main :is(input, select, button), :is([role=listbox], [role=img], [role=region])')]
+        .filter(n => !(n.labels?.length || n.textContent.trim() || n.getAttribute('aria-label')))
+        .map(n => n.outerHTML)"""
     )
     assert nameless == []
 
@@ -239,10 +241,16 @@ def test_it_is_readable_in_light_and_dark_wide_and_narrow(open_page, page_file, 
     page = open_page(page_file, viewport, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     contrast = page.evaluate(
-        """() => { const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number).map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
-        return .2126 * r + .7152 * g + .0722 * b; }; const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p); return (x + .05) / (y + .05); };
+        """() => {
+        const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+            .map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+            return .2126 * r + .7152 * g + .0722 * b; };
+        const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort((p, q) => q - p);
+            return (x + .05) / (y + .05); };
         const back = getComputedStyle(document.querySelector('.card')).backgroundColor;
-        return ['.card h3', '.card .about', '.row .q', '.row .sub', '.step .text', '.verdict.correct', '.verdict.wrong'].map(s => [s, ratio(getComputedStyle(document.querySelector(s)).color, back)]); }"""
+        const texts = ['.card h3', '.card .about', '.row .q', '.row .sub', '.step .text', '.verdict.correct',
+            '.verdict.wrong'];
+        return texts.map(s => [s, ratio(getComputedStyle(document.querySelector(s)).color, back)]); }"""
     )
     assert {name: value for name, value in contrast if value < 4.5} == {}
     if folder := os.environ.get("REPORT_SCREENSHOTS"):

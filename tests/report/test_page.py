@@ -155,7 +155,7 @@ def without(made_run, *, labels=False, scores=False, held_out=False):
 
 PARTS = {
     "problems alone": (lambda run: run.store.root, set()),
-    "solutions alone": (lambda run: without(run), set()),
+    "solutions alone": (without, set()),
     "labels, no PRM": (lambda run: without(run, labels=True), {"positions"}),
     "an ORM: nothing is scored": (lambda run: without(run, labels=True, held_out=True), {"positions"}),
     "scores, no labels": (lambda run: without(run, scores=True), {"scores"}),

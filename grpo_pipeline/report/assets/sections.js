@@ -79,10 +79,10 @@ function bare(label, height, draw) {
   return holder;
 }
 
-function multiples(title, about, parts, height, key) {
+function multiples(title, about, parts, height, key, half) {
   if (!parts.length) return null;
-  const node = el("figure", { class: parts.length > 2 ? "card wide" : "card" }, el("h3", {}, title), el("p", { class: "about" }, about));
-  node.append(el("div", { class: "multiples" }, ...parts.map(([label, draw]) => bare(`${title}: ${label}`, height, draw))));
+  const node = el("figure", { class: parts.length > 2 && !half ? "card wide" : "card" }, el("h3", {}, title), el("p", { class: "about" }, about));
+  node.append(el("div", { class: half ? "multiples three" : "multiples" }, ...parts.map(([label, draw]) => bare(`${title}: ${label}`, height, draw))));
   if (key) node.append(el("ul", { class: "key" }, ...key.map(([name, colour, extra]) => el("li", {}, el("i", { class: extra ?? null, style: { background: colour } }), name))));
   return node;
 }
@@ -143,7 +143,7 @@ function labelSection(charts) {
   add("labels", byRound("Labels against the truth", "Only generated problems tell the truth of a step.",
     seriesOf(charts.figures, "labels", ["hard_label_accuracy", "hard_false_zero", "hard_false_one", "soft_label_brier"], ["var(--c2)", "var(--c4)", "var(--c3)", "var(--c5)"]), [0, 1]));
   add("labels", multiples("Label against score", "Labelled steps by soft label (upwards) and by the score of the model that was then trained on them. Off the rising diagonal one of both is wrong.",
-    agreement.rounds.map((r) => [`round ${r.round}`, (root, w, h) => heat(root, w, h, { counts: r.counts, rows: agreement.classes, title: `round ${r.round}` })]), 180));
+    agreement.rounds.map((r) => [`round ${r.round}`, (root, w, h) => heat(root, w, h, { counts: r.counts, rows: agreement.classes, title: `round ${r.round}` })]), 215, null, true));
 }
 
 function costSection(charts) {
