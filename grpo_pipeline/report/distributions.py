@@ -117,7 +117,7 @@ def labels_by_position(evidence: Evidence) -> dict[str, Any]:
     for (key,), part in classed.sort("round").group_by("round", maintain_order=True):
         counts = np.zeros((MAX_POSITIONS, len(LABEL_CLASSES)), dtype=np.int64)
         np.add.at(counts, (part["position"].to_numpy(), part["class"].to_numpy()), 1)
-        last = int(counts.any(axis=1).nonzero()[0].max())
+        last = int(np.flatnonzero(counts.sum(axis=1)).max())
         rounds.append({"round": key, "positions": counts[: last + 1].tolist()})
     return {"classes": list(LABEL_CLASSES), "last_is_open": MAX_POSITIONS, "rounds": rounds}
 

@@ -20,7 +20,7 @@ def choose_solutions(solutions: pl.DataFrame, limit: int) -> pl.DataFrame:
     Of one set and round those of the first problems by id are taken. An id is a hash, so the choice is random, and
     as far as possible the same problems in all rounds.
     """
-    frames = []
+    frames: list[pl.DataFrame] = []
     main = solutions.filter(pl.col("set") != _LAST_CHOICE)
     for part in (main, solutions.filter(pl.col("set") == _LAST_CHOICE)):
         groups = [group for _, group in part.sort("set", "round").group_by("set", "round", maintain_order=True)]
