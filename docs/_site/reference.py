@@ -30,9 +30,9 @@ def config_page() -> str:
         title = f"`{path}`" if path else "The run"
         parts.append(f"## {title}\n\n{(section.__doc__ or '').strip().splitlines()[0]}")
         rows = [
-            (f"`{name}`", _kind(field.annotation, field.metadata), _default(name, field, values), field.description or "")
+            (f"`{name}`", _kind(field.annotation, field.metadata), _default(name, field, values), field.description)
             for name, field in section.model_fields.items()
-            if _section_of(field.annotation) is None or field.description
+            if field.description  # sections have none: they follow by themselves
         ]
         if rows:
             parts.append(_table(("key", "type", "default", "meaning"), rows))
@@ -112,7 +112,8 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
     if hasattr(annotation, "__metadata__"):
         return _kind(annotation.__origin__, list(annotation.__metadata__))
     if get_origin(annotation) in (Union, type(int | None)):
-        return " or ".join("null" if o is type(None) else _kind(o, []) for o in get_args(annotation)) + _bounds(metadata)
+        options = ["null" if option is type(None) else _kind(option, []) for option in get_args(annotation)]
+        return " or ".join(options) + _bounds(metadata)
     if get_origin(annotation) is not None:
         inner = ", ".join(_kind(o, []) for o in get_args(annotation) if o is not ...)
         return f"{get_origin(annotation).__name__} of {inner}{_bounds(metadata)}"

@@ -31,7 +31,8 @@ def keys(section):
 
 
 def test_the_reference_is_complete(pages):
-    assert [key for key in keys(RunConfig) if f"`{key}`" not in pages["config"] and f".{key}`" not in pages["config"]] == []
+    config = pages["config"]
+    assert [key for key in keys(RunConfig) if f"`{key}`" not in config and f".{key}`" not in config] == []
     for table in TABLES.values():
         section = pages["tables"].split(f"## `{table.name}`\n")[1].split("\n## ")[0]
         assert [column for column in table.schema.names if f"| `{column}` |" not in section] == []

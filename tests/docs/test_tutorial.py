@@ -17,7 +17,8 @@ PROBLEMS, SEED = 60, 2026
 
 
 def blocks(language):
-    return [text for name, text in re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE) if name == language]
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 @pytest.mark.slow

@@ -205,7 +205,7 @@ def test_it_is_used_by_keyboard(open_page, page_file):
 def test_every_control_has_a_name(open_page, page_file):
     page = open_page(page_file)
     nameless = page.evaluate(
-        """[...document.querySelectorAll('main :is(input, select, button), :is([role=listbox], [role=img], [role=region])')]
+        """[...document.querySelectorAll('main :is(input, select, button, [role=listbox], [role=img], [role=region])')]
         .filter(n => !(n.labels?.length || n.textContent.trim() || n.getAttribute('aria-label')))
         .map(n => n.outerHTML)"""
     )
