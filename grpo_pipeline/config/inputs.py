@@ -2,9 +2,13 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from grpo_pipeline.config.base import EMBEDDED, NonNegativeInt, PositiveInt, Section
+
+
+READERS = ("auto", "gsm8k", "math500", "svamp", "columns")
+"""Forms of problem records that need no function of the user's."""
 
 
 class ModelConfig(Section):
@@ -29,7 +33,6 @@ class ProblemsConfig(Section):
     )
     reader: str = Field(
         "auto",
-        pattern=r"^(auto|gsm8k|math500|svamp|columns|.+:.+)$",
         description="Form of the records: auto (looks at the first record's columns), gsm8k, math500, svamp, columns, "
         "or a user's 'module:function' (docs/extend.md).",
     )
@@ -51,6 +54,13 @@ class ProblemsConfig(Section):
     decontaminate: bool = Field(
         True, description="Drop training problems whose normalised text matches an evaluation problem."
     )
+
+    @field_validator("reader")
+    @classmethod
+    def _known_reader(cls, reader: str) -> str:
+        if reader not in READERS and ":" not in reader:
+            raise ValueError(f"{reader!r} is none of {', '.join(READERS)}; your own is named as 'module:function'")
+        return reader
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -214,5 +214,5 @@ def test_what_a_users_reader_may_not_do(name, message):
 
 
 def test_a_reader_that_does_not_exist_is_refused_before_anything_starts():
-    with pytest.raises(ValueError, match="reader"):
+    with pytest.raises(ValueError, match="'gsm9k' is none of auto, gsm8k"):
         ProblemsConfig(source="x.jsonl", reader="gsm9k")
