@@ -6,7 +6,6 @@ from pydantic import Field, field_validator, model_validator
 
 from grpo_pipeline.config.base import EMBEDDED, NonNegativeInt, PositiveInt, Section
 
-
 READERS = ("auto", "gsm8k", "math500", "svamp", "columns")
 """Forms of problem records that need no function of the user's."""
 
