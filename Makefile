@@ -12,7 +12,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test test-slow chaos chaos-quick audit check format test-vllm clean
+.PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm clean
 
 venv: $(STAMP)
 
@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make venv PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing (a few minutes the first time)"
-	@$(PIP_INSTALL) -e '.[test,check]'
+	@$(PIP_INSTALL) -e '.[test,check,docs]'
 	@touch $@
 
 quickstart: venv
@@ -51,6 +51,10 @@ check: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 format: venv
 	$(BIN)/ruff check --fix .
@@ -75,4 +79,4 @@ test-vllm: $(VLLM_STAMP)
 	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/models/test_importing.py
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) runs build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -12,7 +12,7 @@ from grpo_pipeline.labelling.receipt import render_receipt
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.rounds import Labelled, Measured, Round
 from grpo_pipeline.stages.run import ModelRef
-from grpo_pipeline.stages.summary import write_summary
+from grpo_pipeline.stages.summary import write_report, write_summary
 from grpo_pipeline.store import ArtifactRef
 
 
@@ -31,6 +31,7 @@ def iterate_rl(stages: Stages, config: RunConfig, make_round: MakeRound) -> tupl
     for number in range(config.rounds + 1):
         rounds = (*rounds, make_round(config, number, problems, rounds[-1] if rounds else None))
     write_summary(config, rounds)
+    write_report(config, rounds)
     return rounds
 
 
@@ -120,7 +121,10 @@ def measure_round(
     figures = stages.evaluate_policy(config, number, problems, rollouts, greedy, scores)
     if labelled.labels is None:
         quality = stages.evaluate_outcome_model(config, number, start, own)
-    else:
-        labels = (labelled.rollouts, labelled.labels)
-        quality = stages.evaluate_prm(config, number, problems, start, own, labels)
-    return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
+        return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
+    labels = (labelled.rollouts, labelled.labels)
+    quality = stages.evaluate_prm(config, number, problems, start, own, labels)
+    second_look = stages.score_rollouts(config, number, labelled.rollouts, reward_model)
+    return Measured(
+        rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality, labelled_scores=second_look
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rounds import Round
-from grpo_pipeline.stages.run import Run
+from grpo_pipeline.stages.run import Run, run_root
 from grpo_pipeline.store import ArtifactRef
 
 PRM_FIGURES = ("step_accuracy", "auc", "auc_on_policy", "hard_label_accuracy", "soft_label_brier")
@@ -26,6 +26,13 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     summary = summarise(config, rounds)
     Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
+
+
+def write_report(config: RunConfig, rounds: tuple[Round, ...]) -> str:
+    """Write ``report.html`` into the run's folder, on what the rounds made, and return its path."""
+    from grpo_pipeline.report.page import write_report as write
+
+    return write(run_root(config), artifacts=[artifact for one in rounds for artifact in one.artifacts()])
 
 
 def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
