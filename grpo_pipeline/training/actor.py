@@ -92,6 +92,6 @@ class Actor:
 def _read(runner: Runner, head: Any, data: TokenRows, temperature: float) -> Tensor:
     def read(batch: MicroBatch) -> Tensor:
         targets, _ = data.take(batch.rows)
-        return token_logprobs(runner.hidden(batch), head, targets, temperature)[0]
+        return token_logprobs(runner.hidden(batch), head, targets, temperature, with_entropy=False)[0]
 
     return read_all(runner, data.rows, read)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.training import fused_llama
 from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
 from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import packed_attention
@@ -44,6 +45,10 @@ class Runner:
                 check_packable(model)
             if config.gradient_checkpointing:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._fused = [
+            config.packing and config.fused_layers and fused_llama.is_supported(model.base_model)
+            for model in self.models
+        ]
 
     def plan(self, rows: Sequence[Row], together: int = 1) -> list[list[int]]:
         """Row indices of each micro-batch under the present token budget."""
@@ -55,7 +60,7 @@ class Runner:
 
     def hidden(self, batch: MicroBatch, model: int = 0) -> Tensor:
         """(N, hidden) states of one of the models at the batch's read positions."""
-        return read_hidden(self.models[model].base_model, batch)
+        return read_hidden(self.models[model].base_model, batch, fused=self._fused[model])
 
     @contextmanager
     def running(self, training: bool) -> Iterator[None]:
