@@ -78,15 +78,15 @@ def padded_step(policy, reference, rows, rows_per_batch):
         (logprobs(policy) - ref)[trained].sum().backward()
 
 
-def packed_step(policy, reference, rows, budget):
+def packed_step(policy, reference, rows, budget, *, fused=True):
     """One step of ours."""
-    settings = TrainingConfig.model_validate({"tokens_per_microbatch": budget})
+    settings = TrainingConfig(tokens_per_microbatch=budget, fused_layers=fused)
     data = TokenRows(rows, torch.device("cpu"))
     heads = output_head(policy), output_head(reference)
     ref_runner, runner = Runner([reference], 0, settings), Runner([policy], 0, settings)
 
     def read(batch):
-        return token_logprobs(ref_runner.hidden(batch), heads[1], data.take(batch.rows)[0], 1.0)[0]
+        return token_logprobs(ref_runner.hidden(batch), heads[1], data.take(batch.rows)[0], 1.0, with_entropy=False)[0]
 
     data.columns["ref"] = read_all(ref_runner, rows, read)
     with runner.running(training=True):

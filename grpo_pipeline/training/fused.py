@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 def plain_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -18,14 +17,9 @@ def plain_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def plain_rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """What `rotate` computes: the two halves of the last dimension as the parts of complex numbers, turned."""
+    """What `rotate` computes, from transformers' sines: the halves of the last dimension as complex parts, turned."""
     first, second = x.chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def plain_swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """What `swiglu` computes: silu(gate) * up."""
-    return functional.silu(gate) * up
+    return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -35,15 +29,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) of (L, heads, D) by (L, 1, D / 2) cosines and sines."""
+    """Rotary position embedding (Su et al. 2021) of (L, heads, D) by (L, 1, D) factors.
+
+    Args:
+        x: Queries or keys.
+        cos: Cosines, the D / 2 of a position twice.
+        sin: Sines, the first half negative: what `signed_sines` makes of transformers' own.
+    """
     result: Tensor = _Rotate.apply(x, cos, sin)  # type: ignore[no-untyped-call]
     return result
 
 
-def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """SwiGLU (Shazeer 2020) of two (L, I) tensors; keeps these two alone for the backward pass."""
-    result: Tensor = _SwiGlu.apply(gate, up)  # type: ignore[no-untyped-call]
-    return result
+def signed_sines(sin: Tensor) -> Tensor:
+    """Sines with the first half of the last dimension negative."""
+    first, second = sin.chunk(2, dim=-1)
+    return torch.cat([-first, second], dim=-1)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -70,32 +70,14 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _turn(x, cos, sin, 1)
+        return (x * cos).addcmul_(_swap_halves(x), sin)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _turn(grads[0], *ctx.saved_tensors, -1), None, None
+        cos, sin = ctx.saved_tensors  # a turn back
+        return (grads[0] * cos).addcmul_(_swap_halves(grads[0]), sin, value=-1), None, None
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
-    result = torch.empty_like(x)
-    (first, second), (out_first, out_second) = x.chunk(2, dim=-1), result.chunk(2, dim=-1)
-    torch.mul(first, cos, out=out_first)
-    out_first.addcmul_(second, sin, value=-direction)
-    torch.mul(second, cos, out=out_second)
-    out_second.addcmul_(first, sin, value=direction)
-    return result
-
-
-class _SwiGlu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate, up)
-        return functional.silu(gate).mul_(up)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        gate, up = ctx.saved_tensors
-        grad_up = functional.silu(gate).mul_(grads[0])
-        grad_gate = torch.ops.aten.silu_backward(grads[0] * up, gate)
-        return grad_gate, grad_up
+def _swap_halves(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([second, first], dim=-1)

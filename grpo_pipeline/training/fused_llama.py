@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from grpo_pipeline.training.fused import rms_norm, rotate, swiglu
+from grpo_pipeline.training.fused import rms_norm, rotate, signed_sines
 from grpo_pipeline.training.packed_attention import PackedLayout, attend_packed
 
 _FAMILIES = frozenset({"LlamaModel", "Qwen2Model", "MistralModel"})
@@ -50,8 +51,7 @@ def read_hidden_fused(
     """
     embedded = backbone.embed_tokens(input_ids)
     cos, sin = backbone.rotary_emb(embedded, position_ids)
-    half = cos.shape[-1] // 2
-    cos, sin = (part[0, :, None, :half].contiguous() for part in (cos, sin))  # (L, 1, D / 2)
+    cos, sin = cos[0][:, None], signed_sines(sin[0])[:, None]  # (L, 1, D)
     x = embedded[0]
     layers = backbone.layers[: backbone.config.num_hidden_layers]
     for index, layer in enumerate(layers):
@@ -61,7 +61,7 @@ def read_hidden_fused(
         x = _added(x, attended, layer.self_attn.o_proj)
         normed = rms_norm(x, layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon)
         mlp = layer.mlp
-        x = _added(x, swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)), mlp.down_proj)
+        x = _added(x, functional.silu(mlp.gate_proj(normed)) * mlp.up_proj(normed), mlp.down_proj)
     return rms_norm(x, backbone.norm.weight, backbone.norm.variance_epsilon)
 
 
