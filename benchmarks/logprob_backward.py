@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from machine import describe_machine
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from grpo_pipeline.config import TrainingConfig
@@ -145,7 +146,7 @@ def measure(name, model_of, rows, rows_per_batch, budget, repeats, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats, the middle case only")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, the widest spread only")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--model", type=Path, help="a model folder instead of the embedded size")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
@@ -160,15 +161,21 @@ def main():
         return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
 
     vocab = model_of().config.vocab_size
-    cases = {"equal 1:1": (32, 8, 40, 30, 30), "spread 1:3": (32, 8, 40, 15, 45), "spread 1:8": (32, 8, 40, 10, 80)}
+    groups = 32 if options.model is None else 4  # a model from a folder is taken to be a large one
+    cases = {
+        "equal 1:1": (groups, 8, 40, 30, 30),
+        "spread 1:3": (groups, 8, 40, 15, 45),
+        "spread 1:8": (groups, 8, 40, 10, 80),
+    }
     if options.quick:
-        cases = {"spread 1:3": cases["spread 1:3"]}
+        cases = {"spread 1:8": cases["spread 1:8"]}
     results = {
         name: measure(
             name, model_of, make_rows(*case, vocab), options.rows, options.budget, 3 if options.quick else 5, dtype
         )
         for name, case in cases.items()
     }
+    results |= {"machine": describe_machine()}
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 
