@@ -65,7 +65,7 @@ def decode(f: Figures) -> list[str]:
     low, high = f["decode_ratio_spread"]
     rates = f["tokens_per_second"]
     return [
-        "| rows | ours, tokens/s | `model.generate` | ratio (spread) | ratio of CPU time | samples as the plain loop's |",
+        "| rows | ours, tokens/s | `model.generate` | ratio (spread) | ratio of CPU time | samples as plain |",
         "|---|---|---|---|---|---|",
         f"| {f['rows']} | {rates['ours']:.0f} | {rates['generate']:.0f} | {f['decode_ratio']:.2f} ({low:.2f} to "
         f"{high:.2f}) | {f['decode_cpu_ratio']:.2f} | {f['samples_equal_plain']:.1%} |",
