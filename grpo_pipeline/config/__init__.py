@@ -16,8 +16,8 @@ from grpo_pipeline.config.run import RunConfig, StoreConfig
 from grpo_pipeline.config.training import LoraConfig, OptimizerConfig, TrainingConfig
 
 __all__ = [
-    "DpoConfig",
     "EMBEDDED",
+    "DpoConfig",
     "EngineConfig",
     "EvaluationConfig",
     "GrpoConfig",
