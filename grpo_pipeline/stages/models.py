@@ -36,6 +36,8 @@ def train_reward_model(
 
     `dataset` holds the table `prm_dataset` for a PRM or an ORM, `preference_pairs` for a pairwise model.
     """
+    # What the other rounds are trained with is no part of this one's identity.
+    config = config.model_copy(update={"reward_model": config.reward_model.of_round(round)})
     run = Run(config)
     spec = run.spec(
         "reward_model",
