@@ -108,6 +108,7 @@ def test_log_records_and_counts_come_through(caplog):
     assert progress.counts() == ()
 
 
+@pytest.mark.slow  # a second server imports torch once more
 def test_a_dead_server_is_replaced():
     server, _ = server_threads()
     os.kill(server, signal.SIGKILL)
