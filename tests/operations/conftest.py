@@ -99,15 +99,16 @@ def start_server(folder, port, **environment):
     command = [PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
-    limit = time.monotonic() + 240
+    limit = time.monotonic() + 600
     while True:
         try:
             if httpx.get(f"{url}/api/health", timeout=5).is_success:
                 return process, Server(url, environment, folder)
         except httpx.HTTPError:
             pass
-        assert process.poll() is None, (folder / "server.log").read_text()
-        assert time.monotonic() < limit, "the server does not answer"
+        if process.poll() is not None or time.monotonic() > limit:
+            end(process)
+            pytest.fail(f"the server does not answer:\n{(folder / 'server.log').read_text()}")
         time.sleep(0.5)
 
 

@@ -110,11 +110,13 @@ def test_a_run_started_from_the_form_shows_its_progress_and_rounds(form, worker,
     assert shown["from-the-form-train-policy-progress"]["data"] == 100
     (last,) = worker.api("/flow_runs/filter", {"flow_runs": {"name": {"any_": ["from-the-form-round-1"]}}})
     form.goto(f"{worker.url}/runs/flow-run/{last['id']}")
-    form.get_by_text("Artifacts", exact=True).first.click()
+    form.locator("text=Artifacts").first.click()
     form.wait_for_selector("text=from-the-form-rounds")
-    form.wait_for_selector("text=from-the-form-train-policy-progress")
     form.wait_for_timeout(1500)
     screenshot(form, "run")
+    form.locator("text=from-the-form-report").first.hover()
+    form.mouse.wheel(0, 4000)  # those of the tasks are loaded when they come into sight
+    form.wait_for_selector("text=from-the-form-train-policy-progress")
     form.goto(f"{worker.url}/artifacts/artifact/{shown['from-the-form-rounds']['latest_id']}")
     form.wait_for_selector("text=prm_step_accuracy")
     assert form.locator("tbody tr").count() == 2
