@@ -111,7 +111,6 @@ STAGE = textwrap.dedent("""
     def main():
         config = EngineConfig(kind="vllm", max_batch=4, enforce_eager=True)
         engine = open_engine(TINY, ModelConfig(device="cpu"), config, model_id="tiny")
-        print(os.environ["GRPO_PIPELINE_ENGINE"], flush=True)
         with Ledger(Path(sys.argv[1])) as ledger:
             label(solved_world(engine, problems=6), engine, ledger=ledger, completions=32)
 
