@@ -111,9 +111,8 @@ STAGE = textwrap.dedent("""
     def main():
         config = EngineConfig(kind="vllm", max_batch=4, enforce_eager=True)
         engine = open_engine(TINY, ModelConfig(device="cpu"), config, model_id="tiny")
-        print(os.environ["GRPO_PIPELINE_ENGINE"], flush=True)
         with Ledger(Path(sys.argv[1])) as ledger:
-            label(solved_world(engine, problems=100), engine, ledger=ledger, completions=32)
+            label(solved_world(engine, problems=6), engine, ledger=ledger, completions=32)
 
     if __name__ == "__main__":
         main()
