@@ -22,7 +22,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -266,12 +266,13 @@ class _Turns:
 # --- the driver
 
 
-def measure(case: Case, model: Path, dtype: str, repeats: int, trl_python: str) -> dict[str, Any]:
+def measure(case: Case, model: Path, dtype: str, repeats: int, trl_python: str, smoke: bool) -> dict[str, Any]:
     """Alternating steps of both; the first of each warms up."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         copy_model(model, folder, case.until_eos)
         arguments = [str(Path(__file__)), "--worker", case.name, "--model", str(folder), "--dtype", dtype]
+        arguments += ["--smoke"] if smoke else []
         workers = {
             "ours": Worker([sys.executable, *arguments, "ours"]),
             "trl": Worker([trl_python, *arguments, "trl"]),
@@ -334,11 +335,14 @@ def main() -> None:
     parser.add_argument("--trl-python", default=sys.executable, help="python of an environment with the trl extra")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--repeats", type=int)
+    parser.add_argument("--smoke", action="store_true", help="two prompts and eight tokens: only to see that it runs")
     parser.add_argument("--worker", choices=list(CASES), help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--dtype", help=argparse.SUPPRESS)
     parser.add_argument("side", nargs="?", choices=["ours", "trl"], help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.smoke:
+        CASES.update({name: replace(c, prompts=2, max_tokens=8, microbatch=16) for name, c in CASES.items()})
     if options.worker:
         run = run_ours if options.side == "ours" else run_trl
         run(CASES[options.worker], options.model, options.dtype)
@@ -354,7 +358,7 @@ def main() -> None:
                 dtype = "bfloat16" if faster or options.smollm2_dtype == "bfloat16" else "float32"
             model = smollm2_folder(options.smollm2, Path(scratch)) if big else ROOT / "data" / "tiny"
             repeats = options.repeats or (5 if big or options.quick else 9)
-            figures[name] = measure(CASES[name], model, dtype, repeats, options.trl_python)
+            figures[name] = measure(CASES[name], model, dtype, repeats, options.trl_python, options.smoke)
     report = {f"{name}_ratio": figures[name]["ratio"] for name in cases}
     if "smollm2" in figures:
         report["memory_ratio"] = figures["smollm2"]["memory_ratio"]
