@@ -149,7 +149,7 @@ def test_pairwise(tmp_path, policy_dir, beta_rm):
 
 
 def test_lora_trains_adapters_and_head_and_saves_a_plain_model(tmp_path, policy_dir):
-    result = train(tmp_path, policy_dir, prm_rows(), training={"lora": {"rank": 4}}, optimizer={"lr": 3e-2})
+    result = train(tmp_path, policy_dir, prm_rows(), training={"lora": {"rank": 4}}, optimizer={"lr": 1e-2})
     assert result.metrics["accuracy"][-1] == 1.0
     plain = AutoModelForTokenClassification.from_pretrained(tmp_path / "out").eval()
     assert not any("lora" in name for name, _ in plain.named_parameters())
