@@ -52,7 +52,8 @@ class _RmsNorm(torch.autograd.Function):
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale = length.square_().mul_(1 / x.shape[-1]).add_(eps).rsqrt_()  # (L, 1)
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight)
+        normed: Tensor = (x * scale).mul_(weight)
+        return normed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
@@ -70,7 +71,8 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return (x * cos).addcmul_(_swap_halves(x), sin)
+        turned: Tensor = (x * cos).addcmul_(_swap_halves(x), sin)
+        return turned
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
