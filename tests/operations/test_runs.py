@@ -38,24 +38,29 @@ def artifacts(config):
     return sorted(path.name for path in Path(config["root"], config["name"], "artifacts").iterdir())
 
 
-def test_a_cancelled_run_ends_and_keeps_its_work(worker, config):
+def await_training(server, name):
+    """Wait until a run's trainer shows progress."""
+    limit = time.monotonic() + 300
+    while server.artifacts().get(f"{name}-train-policy-progress") is None:
+        assert time.monotonic() < limit
+        time.sleep(0.5)
+
+
+def test_a_cancelled_run_ends_within_ten_seconds_and_keeps_its_work(worker, config):
     config |= {"name": "cancelled", "rounds": 1, "policy": config["policy"] | {"steps": 200}}
     run = worker.run("iterate-rl/default", config)
     await_round(config)
-    limit = time.monotonic() + 300
-    while worker.artifacts().get("cancelled-train-policy-progress") is None:
-        assert time.monotonic() < limit
-        time.sleep(0.5)
+    await_training(worker, "cancelled")
     running = processes_of(run)
-    assert running
+    assert any("multiprocessing" in " ".join(one.cmdline()) or "processes" in " ".join(one.cmdline()) for one in running)
     kept = artifacts(config)
-    start = time.monotonic()
     worker.prefect("flow-run", "cancel", run)
     gone, alive = psutil.wait_procs(running, timeout=30)
-    print(f"ended {time.monotonic() - start:.1f} s after the command was typed")
+    seconds = time.time() - worker.reached(run, "CANCELLING")
+    print(f"all processes ended {seconds:.1f} s after the server had the command")
     assert not alive
+    assert seconds < 10
     worker.await_state(run, "CANCELLED", timeout=60)
-    assert time.monotonic() - start < 30
     assert set(kept) <= set(artifacts(config))
 
 
