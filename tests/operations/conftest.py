@@ -74,6 +74,17 @@ class Server:
         return {one["key"]: one for one in self.api("/artifacts/latest/filter", {"limit": 200})}
 
 
+def overrides(settings, before=""):
+    """Settings as options of a command."""
+    found = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found += overrides(value, f"{before}{key}.")
+        else:
+            found += ["--set", f"{before}{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return found
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
