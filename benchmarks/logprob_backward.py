@@ -158,7 +158,7 @@ def main():
     def model_of():
         if options.model is None:
             return tiny_model().to(dtype)
-        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
+        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, use_safetensors=True).eval()
 
     vocab = model_of().config.vocab_size
     groups = 32 if options.model is None else 4  # a model from a folder is taken to be a large one

@@ -10,7 +10,7 @@ from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
-from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
+from grpo_pipeline.models.sequences import insert_tags, outcome_sequences, step_sequences
 from grpo_pipeline.training.batching import Row
 from grpo_pipeline.training.layouts import check_packable
 from grpo_pipeline.training.loop import read_all
@@ -43,13 +43,11 @@ def score_steps(
     if model.kind != "prm":
         raise UserError(f"steps are scored by a prm, not by a {model.kind} model")
     sequences = step_sequences(rollouts, steps)
-    logits = judge(
-        model,
-        _arrays(sequences["input_ids"]),
-        _arrays(sequences["step_positions"]),
-        tokens_per_batch,
-        n_prompt=_prompt_lengths(sequences, rollouts),
-    )
+    ids, positions = _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"])
+    if model.tag is not None and ids:
+        tagged = [insert_tags(row.tolist(), at.tolist(), model.tag) for row, at in zip(ids, positions, strict=True)]
+        ids, positions = ([np.array(row, np.int32) for row in column] for column in zip(*tagged, strict=True))
+    logits = judge(model, ids, positions, tokens_per_batch, n_prompt=_prompt_lengths(sequences, rollouts))
     return (
         sequences.select("rollout_id", "problem_id")
         .with_columns(
@@ -65,8 +63,8 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     """One score a rollout from an outcome or pairwise reward model, read at its last token.
 
     Returns:
-        rollout_id, score (float32), sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded
-        reward from a pairwise model.
+        `solution_scores` columns, sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded reward from
+        a pairwise model.
 
     Raises:
         UserError: The model is neither, or a rollout does not fit its context or the memory.
@@ -82,8 +80,9 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
         n_prompt=_prompt_lengths(sequences, rollouts),
     )
     values = np.concatenate(logits) if logits else np.empty(0, np.float32)
-    return sequences.select("rollout_id").with_columns(
-        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32)
+    return sequences.select("rollout_id", "problem_id").with_columns(
+        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32),
+        pl.lit(model.id).alias("reward_model_id"),
     )
 
 

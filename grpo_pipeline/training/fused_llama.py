@@ -17,6 +17,7 @@ from grpo_pipeline.training.packed_attention import PackedLayout, attend_packed
 
 _FAMILIES = frozenset({"LlamaModel", "Qwen2Model", "MistralModel"})
 _FIXED_ROPES = frozenset({"default", "linear", "llama3", "yarn"})
+_NORMS = ("input_layernorm", "post_attention_layernorm", "norm")
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -33,6 +34,7 @@ def is_supported(backbone: nn.Module) -> bool:
         and config.hidden_act == "silu"
         and weights in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
         and all(type(m) is nn.Linear for name, m in modules.items() if name.rsplit(".", 1)[-1] in _PROJECTIONS)
+        and all(hasattr(m, "variance_epsilon") for name, m in modules.items() if name.rsplit(".", 1)[-1] in _NORMS)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in modules.values())
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.config import OptimizerConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.training.processes import like, whole
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
@@ -73,7 +74,8 @@ class Optimizer:
             UserError: If the gradient is not finite; the weights are then as before.
         """
         limit = self.config.max_grad_norm
-        norm = float(nn.utils.clip_grad_norm_(self.parameters.values(), math.inf if limit is None else limit))
+        total = nn.utils.clip_grad_norm_(self.parameters.values(), math.inf if limit is None else limit)
+        norm = float(whole(total))
         if not math.isfinite(norm):
             raise UserError(
                 f"the gradient of optimizer step {self.steps + 1} is {norm}; lower the learning rate "
@@ -88,10 +90,10 @@ class Optimizer:
         return norm
 
     def tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state as named tensors, for a safetensors file."""
+        """The optimizer's state as named tensors, for a safetensors file; whole ones where they are sharded."""
         named = {id(parameter): name for name, parameter in self.parameters.items()}
         return {
-            f"{named[id(parameter)]}/{key}": value
+            f"{named[id(parameter)]}/{key}": whole(value)
             for parameter, state in self._adamw.state.items()
             for key, value in state.items()
         }
@@ -104,9 +106,11 @@ class Optimizer:
             name, kind = key.rsplit("/", 1)
             parameter = self.parameters[name]
             state: dict[str, Any] = self._adamw.state[parameter]
-            # The step count is beside the parameter in the fused kernel, else on the CPU.
-            on_cpu = kind == "step" and not self._fused
-            state[kind] = value.to("cpu" if on_cpu else parameter.device, copy=True)
+            if kind == "step":
+                # The step count is beside the parameter in the fused kernel, else on the CPU.
+                state[kind] = value.to(parameter.device if self._fused else "cpu", copy=True)
+            else:
+                state[kind] = like(value, parameter).clone()
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -118,4 +122,4 @@ def load_weights(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, T
     """Put a checkpoint's weights in place."""
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+            parameter.copy_(like(tensors[name], parameter))

@@ -30,7 +30,7 @@ def prefect_server():
 
     import tasks  # noqa: F401 - sets Prefect's defaults first
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=300):
         yield
 
 

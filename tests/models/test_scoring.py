@@ -4,13 +4,14 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models import scoring
 from grpo_pipeline.models.aggregate import score_solutions
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.scoring import score_outcomes, score_steps
+from grpo_pipeline.models.sequences import insert_tags
 from grpo_pipeline.schemas import TABLES
 
 
@@ -216,3 +217,33 @@ def test_aggregates_by_hand():
 def test_product_of_many_steps_does_not_underflow():
     scores = pl.DataFrame({"rollout_id": ["a"] * 60, "step_index": range(60), "score": [0.1] * 60})
     assert score_solutions(scores.cast({"score": pl.Float32}), "prod")["score"].item() == pytest.approx(1e-60, rel=1e-4)
+
+
+def test_tags_stand_behind_steps_and_are_where_they_are_judged(policy_folder, tmp_path):
+    """Math-Shepherd's form on sampled tokens: the tag after every step, + against - read there."""
+    model = RewardModel.from_policy(policy_folder, "prm", 0, plus_minus=("+", "-"), tag="ки")
+    model.save(tmp_path, parents=[], settings={})
+    again = RewardModel.load(tmp_path)
+    assert (again.plus_minus, again.tag) == (model.plus_minus, model.tag)
+    rollouts, steps = frames(6)
+    scores = score_steps(again, rollouts, steps, tokens_per_batch=60)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    plus, minus = model.plus_minus
+    expected = []
+    for rollout in rollouts.iter_rows(named=True):
+        ids, places = list(rollout["prompt_token_ids"]), []
+        ends = steps.filter(rollout_id=rollout["rollout_id"])["token_end"].to_list()
+        for index, token in enumerate(rollout["token_ids"]):
+            ids.append(token)
+            if index in ends:
+                ids.append(model.tag)
+                places.append(len(ids) - 1)
+        with torch.no_grad():
+            logits = plain(torch.tensor([ids])).logits[0, places]
+        expected += torch.softmax(logits[:, [plus, minus]], -1)[:, 0].tolist()
+    assert scores["score"].to_list() == pytest.approx(expected, abs=1e-5)
+
+
+def test_two_steps_that_end_in_one_token_have_a_tag_each():
+    assert insert_tags([5, 6, 7, 8], [1, 1, 2], 9) == ([5, 6, 9, 9, 7, 9, 8], [2, 3, 5])
+    assert insert_tags([5, 6], [1], None) == ([5, 6], [1])
