@@ -208,8 +208,8 @@ def packed_attention_forward(
     """
     if packed_layout is None or attention_mask is not None or dropout:
         raise ValueError("packed attention takes a packed_layout, no attention_mask and no dropout")
-    query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
-    output = attend_packed(query, key, value, packed_layout, scaling)
+    by_token = [x[0].transpose(0, 1) for x in (query, key, value)]
+    output = attend_packed(by_token[0], by_token[1], by_token[2], packed_layout, scaling)
     return output.unsqueeze(0), None
 
 

@@ -17,16 +17,6 @@ from tasks.keys import artifact_key
 from tasks.progress import progress_artifact
 
 
-@pytest.fixture(scope="module")
-def published(finished):
-    with get_client(sync_client=True) as client:
-        answer = client.request("POST", "/artifacts/filter", json={"limit": 200, "sort": "CREATED_DESC"})
-    found = {}
-    for one in reversed(answer.json()):
-        found.setdefault(one["key"], []).append(one)
-    return found
-
-
 def test_a_key_is_what_prefect_takes():
     assert artifact_key("Night_1.b", "step_labels-card") == "night-1-b-step-labels-card"
 
