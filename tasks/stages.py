@@ -1,6 +1,6 @@
 """The tasks of the flows, one a stage; what each does stands in `grpo_pipeline.stages`."""
 
-from grpo_pipeline.stages import evaluation, labels, models, prm_files, problems, rollouts, rounds
+from grpo_pipeline.stages import comparison, evaluation, labels, models, prm_files, problems, rollouts, rounds
 from tasks.stage import stage_task
 
 make_problems = stage_task(problems.make_problems)
@@ -21,3 +21,5 @@ import_labelled = stage_task(prm_files.import_labelled)
 score_labelled = stage_task(prm_files.score_labelled)
 evaluate_labelled = stage_task(prm_files.evaluate_labelled)
 finish_round = stage_task(rounds.finish_round)
+measure_problems = stage_task(comparison.measure_problems)
+compare_trials = stage_task(comparison.compare_trials)
