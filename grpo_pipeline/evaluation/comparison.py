@@ -51,7 +51,8 @@ class TestedClaim:
     Attributes:
         claim: The statement with its two variants and its metric.
         difference: better less worse.
-        standard_error: The larger of its two standard errors; None where there is none.
+        standard_error: The larger of its two standard errors; None where one is missing: a single seed decides
+            nothing.
         verdict: holds where the difference is above two standard errors, reversed where it is below minus two.
     """
 
@@ -129,7 +130,7 @@ def judge_claims(comparison: pl.DataFrame, claims: Sequence[ClaimConfig]) -> lis
         if row is None:
             raise ValueError(f"no difference of {claim.metric!r} between {claim.better!r} and {claim.worse!r}")
         errors = [row[f"standard_error_{of}"] for of in ("seeds", "problems")]
-        error = max((e for e in errors if e is not None), default=None)
+        error = None if None in errors else max(errors)
         tested.append(TestedClaim(claim, row["value"], error, _verdict(row["value"], error)))
     return tested
 
