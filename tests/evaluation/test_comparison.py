@@ -72,7 +72,11 @@ def test_a_claim_needs_two_of_the_larger_standard_error(a, b, verdict):
 def test_a_single_seed_decides_nothing():
     measured = [measurement("a", 1, [1.0, 0.9, 1.0]), measurement("b", 1, [0.0, 0.0, 0.1])]
     (tested,) = judge_claims(compare(measured, [CLAIM]), [CLAIM])
-    assert (tested.difference, tested.standard_error, tested.verdict) == (pytest.approx(2.8 / 3), None, "no difference seen")
+    assert (tested.difference, tested.standard_error, tested.verdict) == (
+        pytest.approx(2.8 / 3),
+        None,
+        "no difference seen",
+    )
 
 
 def test_what_cannot_be_compared_is_refused():
