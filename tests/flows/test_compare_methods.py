@@ -103,7 +103,7 @@ def test_the_second_rounds_reward_model_is_refreshed_and_its_reference_is_the_fi
     trials = run_variant(one, "iterative", problems.make_problems(one), models.base_policy(one))
     first, second = trials[-1].policies
     assert [trial.variant for trial in trials] == ["iterative@1", "iterative"]
-    assert first.artifact in {ref for ref in trials[0].artifacts()}
+    assert first.artifact in trials[0].artifacts()
     parents = [parent.fingerprint for parent in second.artifact.manifest().parents]
     assert first.artifact.fingerprint in parents
     replayed = trials[-1].labelled[1].dataset.read("prm_dataset")
