@@ -4,39 +4,18 @@ python -m flows.build_prm_dataset --config configs/quickstart.toml
 """
 
 from prefect import flow
-from rich.console import Console
 
 from flows.command import main
 from grpo_pipeline.config import RunConfig
-from grpo_pipeline.labelling.receipt import render_receipt
+from grpo_pipeline.stages import jobs
 from grpo_pipeline.stages.rounds import Labelled
-from grpo_pipeline.stages.run import ModelRef
-from grpo_pipeline.store import ArtifactRef
-from tasks import stages
+from tasks.stages import STAGES
 
 
 @flow(name="build-prm-dataset", flow_run_name="{config.name}")
 def build_prm_dataset(config: RunConfig) -> Labelled:
     """Label solutions of the starting policy, and make the rows that a PRM trains on."""
-    problems = stages.make_problems(config)
-    policy = stages.base_policy(config)
-    return label_round(config, 0, problems, policy, ())
-
-
-def label_round(
-    config: RunConfig, number: int, problems: ArtifactRef, policy: ModelRef, history: tuple[ArtifactRef, ...]
-) -> Labelled:
-    """Sample and label solutions of a round's policy, and print what the labels cost.
-
-    `history` holds the earlier rounds' own rows.
-    """
-    rollouts = stages.sample_rollouts(config, "label", number, problems, policy)
-    completer = stages.choose_completer(config, policy)
-    labels = stages.label_steps(config, number, problems, rollouts, completer)
-    Console().print(render_receipt(labels.manifest().receipt))
-    rows = stages.build_prm_rows(config, number, problems, rollouts, labels)
-    dataset = stages.mix_replay(config, number, problems, rows, history)
-    return Labelled(rollouts=rollouts, labels=labels, rows=rows, dataset=dataset)
+    return jobs.build_prm_dataset(STAGES, config)
 
 
 if __name__ == "__main__":

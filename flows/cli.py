@@ -4,6 +4,7 @@ Prefect is imported only by the commands that run a flow, so that the others sta
 """
 
 import importlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,7 @@ Overrides = Annotated[
 
 FLOWS = {
     "iterate-rl": "The main job: rounds of RL with a reward model refreshed after each.",
+    "next-round": "One more round of a run, after its newest finished one: what a schedule starts.",
     "build-prm-dataset": "Problems to labelled rows for PRM training.",
     "train-prm": "A reward model from labelled solutions of the starting policy.",
     "train-policy": "One round of policy training by the configured method.",
@@ -59,6 +61,43 @@ for _name, _help in FLOWS.items():
 def compare_methods(config: Config = None, overrides: Overrides = None, fast: Fast = False) -> None:
     """Run the comparison."""
     _run_flow("compare_methods", config, [*(FAST_COMPARISON if fast else ()), *(overrides or [])])
+
+
+_SERVER = "Prefect server"
+
+
+@app.command(rich_help_panel=_SERVER)
+def serve(
+    limit: Annotated[int, typer.Option(min=1, help="Runs at once.")] = 1,
+) -> None:
+    """Offer all flows on the Prefect server and run them here, without a work pool and a worker."""
+    import prefect
+
+    from flows.deployments import DEPLOYMENTS
+
+    prefect.serve(*(one.for_serving() for one in DEPLOYMENTS), limit=limit)
+
+
+@app.command("setup-prefect", rich_help_panel=_SERVER)
+def setup_prefect_command(
+    devices: Annotated[
+        int, typer.Option(min=1, help="Stages that may use a model at once, over all machines: the number of GPUs.")
+    ] = 1,
+) -> None:
+    """Make the work pool, the limit, the variables and the automation that the server lacks; safe to repeat."""
+    import tasks  # noqa: F401 - sets Prefect's defaults first
+    from flows.setup import setup_prefect
+
+    for name, made in setup_prefect(devices):
+        typer.echo(f"{'made ' if made else 'there'}  {name}")
+
+
+@app.command(rich_help_panel=_SERVER)
+def params(config: Config = None, overrides: Overrides = None) -> None:
+    """Print a configuration as `prefect deployment run --params` takes it."""
+    from grpo_pipeline.config import load_config
+
+    typer.echo(json.dumps({"config": load_config(config, overrides or []).model_dump(mode="json")}))
 
 
 def main() -> None:

@@ -4,48 +4,22 @@ python -m flows.evaluate_prm --set prm_evaluation.model=PATH --set prm_evaluatio
     --set 'prm_evaluation.files=["processbench:gsm8k.json", "prm800k-steps:phase1_test.parquet"]'
 """
 
-import polars as pl
 from prefect import flow
 
 from flows.command import main
 from grpo_pipeline.config import RunConfig
-from grpo_pipeline.errors import UserError
+from grpo_pipeline.report.figures import print_figures
+from grpo_pipeline.stages import jobs
 from grpo_pipeline.store import ArtifactRef
-from tasks import stages
+from tasks.stages import STAGES
 
 
 @flow(name="evaluate-prm", flow_run_name="{config.name}")
 def evaluate_prm(config: RunConfig) -> ArtifactRef:
     """Score every labelled file and every set of rollouts, and measure them together."""
-    prm = stages.open_prm(config)
-    solutions = [stages.import_labelled(config, entry) for entry in config.prm_evaluation.files]
-    solutions += [open_rollouts(folder) for folder in config.prm_evaluation.rollouts]
-    scored = tuple((ref, stages.score_labelled(config, ref, prm)) for ref in solutions)
-    figures = stages.evaluate_labelled(config, prm, scored)
-    show(figures)
+    figures = jobs.evaluate_prm(STAGES, config)
+    print_figures(figures)
     return figures
-
-
-def open_rollouts(folder: str) -> ArtifactRef:
-    """An artifact with checked rollouts."""
-    from grpo_pipeline.inspect.opening import open_artifact
-
-    ref = open_artifact(folder)
-    if "steps" not in ref.tables:
-        raise UserError(f"{folder}: prm_evaluation.rollouts needs artifacts with steps, such as evaluate_rollouts")
-    return ref
-
-
-def show(figures: ArtifactRef) -> None:
-    """Print one row a figure and one column a set."""
-    from rich.console import Console
-
-    from grpo_pipeline.report.figures import figures_by_set
-
-    rows = figures.read("evaluations").with_columns(
-        pl.col("metric").str.split_exact("/", 1).struct.rename_fields(["set", "figure"]).alias("_")
-    )
-    Console().print(figures_by_set(rows.unnest("_")))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.commands import export_command, import_command
 from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
+from grpo_pipeline.stages.command import run_command
 
 app = typer.Typer(
     name="grpo-pipeline",
@@ -31,13 +32,14 @@ def _options(version: bool = typer.Option(False, "--version", help="Print the ve
         raise typer.Exit
 
 
-_DATA, _LABELS = "Look at the data", "Labels and models"
+_DATA, _LABELS, _RUN = "Look at the data", "Labels and models", "Without Prefect"
 
 app.command("inspect", rich_help_panel=_DATA)(inspect_command)
 app.command("lineage", rich_help_panel=_DATA)(lineage_command)
 app.command("diff", rich_help_panel=_DATA)(diff_command)
 app.command("verify", rich_help_panel=_DATA)(verify_command)
 app.command("gc", rich_help_panel=_DATA)(gc_command)
+app.command("run", rich_help_panel=_RUN)(run_command)
 app.command("import", rich_help_panel=_DATA)(import_command)
 app.command("export", rich_help_panel=_DATA)(export_command)
 

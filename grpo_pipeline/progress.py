@@ -1,9 +1,14 @@
-"""Progress bars for long stages, with rate and time left, on standard error; silent where nobody watches."""
+"""Progress of long stages: bars on standard error where a terminal watches, and counts for whoever asks.
+
+`counts` is what Prefect's progress artifacts are made from. A stage that runs in a child process sends its counts to
+the parent, which takes them over by `relay`.
+"""
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -11,18 +16,67 @@ from rich.text import Text
 
 _lock = threading.RLock()
 _shown: Progress | None = None
-_open_bars = 0
+_open: list["Bar"] = []
+_relayed: tuple["Count", ...] = ()
+
+
+@dataclass(frozen=True)
+class Count:
+    """How far something is.
+
+    Attributes:
+        description: What is being done.
+        unit: What is counted, in the plural.
+        done: Units done.
+        total: Units in all; None where that is not known.
+    """
+
+    description: str
+    unit: str
+    done: int
+    total: int | None
+
+
+def counts() -> tuple[Count, ...]:
+    """Every open bar's count, the outermost first: this process's own, then those of a child."""
+    with _lock:
+        return (*(Count(bar.description, bar.unit, bar.done, bar.total) for bar in _open), *_relayed)
+
+
+def relay(of_child: Sequence[Count]) -> None:
+    """Take over the counts of a child process; an empty sequence when it has ended."""
+    global _relayed  # noqa: PLW0603  (one stage runs in a process at a time)
+    with _lock:
+        _relayed = tuple(of_child)
+
+
+def fraction(bars: Sequence[Count]) -> float | None:
+    """How much of the outermost bar is done, 0 to 1, with the share of its current unit; None where not known.
+
+    Bars inside it are taken for one another's parts: 1 of 4 shards and 30 of 60 rollouts are 1.5 of 4.
+    """
+    inner = 0.0
+    for bar in reversed(bars):
+        if bar.total:
+            inner = min((bar.done + (inner if bar.done < bar.total else 0.0)) / bar.total, 1.0)
+    return inner if any(bar.total for bar in bars) else None
 
 
 class Bar:
-    """One bar; does nothing where nothing is shown."""
+    """One bar; drawn where a terminal watches, counted everywhere."""
 
     def __init__(self, shown: Progress | None, description: str, total: int | None, unit: str) -> None:
+        self.description = description
+        self.unit = unit
+        self.total = total
+        self.done = 0
         self._shown = shown
         self._task = shown.add_task(description, total=total, unit=unit) if shown is not None else None
 
     def advance(self, n: int = 1) -> None:
         """Say that n more units are done."""
+        with _lock:
+            self.done += n
         if self._shown is not None and self._task is not None:
             self._shown.advance(self._task, n)
 
@@ -53,19 +107,19 @@ def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
         total: Units in all; None where that is not known.
         unit: What is counted, in the plural: shards, rollouts, steps.
     """
-    global _shown, _open_bars  # noqa: PLW0603  (a terminal has one live display)
+    global _shown  # noqa: PLW0603  (a terminal has one live display)
     with _lock:
         if _shown is None:
             _shown = _start_display()
-        _open_bars += 1
         bar = Bar(_shown, description, total, unit)
+        _open.append(bar)
     try:
         yield bar
     finally:
         with _lock:
-            _open_bars -= 1
-            bar._close(keep=_open_bars == 0)
-            if _open_bars == 0 and _shown is not None:
+            _open.remove(bar)
+            bar._close(keep=not _open)
+            if not _open and _shown is not None:
                 _shown.stop()
                 _shown = None
 

@@ -11,3 +11,8 @@ import os
 # temporary server is too short on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+
+HEARTBEAT_SECONDS = 30
+"""Seconds between signs of life of a flow run (Prefect's shortest); `setup-prefect` makes use of them."""
+
+os.environ.setdefault("PREFECT_FLOWS_HEARTBEAT_FREQUENCY", str(HEARTBEAT_SECONDS))

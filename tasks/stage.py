@@ -1,21 +1,39 @@
 """What makes a stage a Prefect task: the store decides what is done already, and the UI says so."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.context import TaskRunContext
 from prefect.states import Completed
 
+from grpo_pipeline.stages.isolation import run_stage
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
+from tasks.keys import artifact_key
+from tasks.progress import progress_artifact
+from tasks.publish import publish
 
 P = ParamSpec("P")
 R = TypeVar("R", bound=ArtifactRef | ModelRef)
+
+DEVICE_TAG = "grpo-pipeline-device"
+"""Tag of tasks that compute with a model, for Prefect's concurrency limit of that name (`setup-prefect`)."""
+
+DEVICE_STAGES = frozenset(
+    {
+        "sample_rollouts",
+        "label_steps",
+        "train_reward_model",
+        "train_policy",
+        "score_rollouts",
+        "score_labelled",
+        "measure_problems",
+    }
+)
 
 
 def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
@@ -28,17 +46,19 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(stage)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | State[R]:
-        ref: R = stage(*args, **kwargs)
+        with progress_artifact(*_address(stage, *args, **kwargs)):
+            ref: R = run_stage(stage, *args, **kwargs)
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
         if artifact is None:
             return ref
         if artifact.cached:
             return Completed(name="Cached", message=f"{artifact.path} was there", data=ref)
-        _publish(artifact)
+        publish(artifact)
         return ref
 
     summary = (stage.__doc__ or "").strip().splitlines()[0]
-    as_task = task(name=stage.__name__, description=summary, cache_policy=NO_CACHE, persist_result=False)
+    tags = [DEVICE_TAG] if stage.__name__ in DEVICE_STAGES else None
+    as_task = task(name=stage.__name__, description=summary, tags=tags, cache_policy=NO_CACHE, persist_result=False)
     prefect_task: Any = as_task(run)
 
     @functools.wraps(stage)
@@ -50,18 +70,9 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
-def _publish(artifact: ArtifactRef) -> None:
-    """A short card of the artifact under a stable key, so that versions line up in the UI."""
-    if TaskRunContext.get() is None:
-        return
-    manifest = artifact.manifest()
-    rows = "\n".join(f"| {name} | {table.rows:,} |" for name, table in sorted(manifest.tables.items()))
-    counts = "\n".join(f"| {name} | {count:,} |" for name, count in sorted(manifest.counts.items()))
-    create_markdown_artifact(
-        key=f"{artifact.stage}-round-{artifact.round}".replace("_", "-"),
-        description=f"{artifact.stage}, round {artifact.round}",
-        markdown=(
-            f"`{artifact.path}` in {manifest.timings.seconds:.1f} s\n\n| table | rows |\n|---|---|\n{rows}\n\n"
-            + (f"| count | |\n|---|---|\n{counts}\n" if counts else "")
-        ),
-    )
+def _address(stage: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> tuple[str, str]:
+    """Key and description of the stage's progress artifact."""
+    given = inspect.signature(stage).bind(*args, **kwargs).arguments
+    name = "-".join([stage.__name__, *([given["purpose"]] if "purpose" in given else [])]).replace("_", "-")
+    about = f"{name}, round {given['round']}" if "round" in given else name
+    return artifact_key(given["config"].name, f"{name}-progress"), about

@@ -6,7 +6,6 @@ with its parent: by PR_SET_PDEATHSIG on Linux, and everywhere by the end of its 
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -14,14 +13,16 @@ import signal
 import sys
 from dataclasses import asdict
 
+from grpo_pipeline.processes.death import die_with_parent
+
 MEMORY_LIMIT_BYTES = 2 << 30
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Serve comparisons until stdin ends."""
     parent = int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid()
-    _die_with_parent(parent)
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     _limit_memory()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints must not mix with the answers
@@ -46,15 +47,6 @@ def main() -> None:
 def _send(out: object, message: object) -> None:
     out.write(json.dumps(message) + "\n")  # type: ignore[attr-defined]
     out.flush()  # type: ignore[attr-defined]
-
-
-def _die_with_parent(parent: int) -> None:
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
 
 
 def _limit_memory() -> None:

@@ -29,6 +29,11 @@ class RunConfig(Section):
     root: str = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
     seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
     rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
+    child_processes: bool = Field(
+        True,
+        description="Flows run each stage that uses a model in a child process: its memory is free after it, and it "
+        "ends with the flow, however that ends.",
+    )
     model: ModelConfig = Field(default_factory=ModelConfig)
     problems: ProblemsConfig = Field(default_factory=lambda: ProblemsConfig(count=1024))
     prompt: PromptConfig = Field(default_factory=PromptConfig)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import typer
 
-from grpo_pipeline.engines.guard import ProcessGuard
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.loading import check_model_folder, pick_device
+from grpo_pipeline.processes.guard import ProcessGuard
 
 
 def serve_command(

@@ -14,13 +14,13 @@ from typing import Any, Self, cast
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
 from grpo_pipeline.engines.eos import folder_eos_ids
-from grpo_pipeline.engines.guard import ProcessGuard
 from grpo_pipeline.engines.outputs import Outputs, check_prompts
 from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingParams, TokenizerLike
 from grpo_pipeline.engines.server import check_sampling
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.loading import check_model_folder, load_tokenizer, pick_device
+from grpo_pipeline.processes.guard import ProcessGuard
 
 _CPU_BLOCK = 32
 

@@ -57,6 +57,27 @@ def render_card(
     return "\n".join(parts)
 
 
+def render_dataset_card(ref: ArtifactRef, sources: "Sources") -> str:
+    """The card of an artifact as it lies in the store, from manifests alone, so that it costs no look at the rows.
+
+    Args:
+        ref: The artifact.
+        sources: It and its ancestors.
+    """
+    manifest = ref.manifest()
+    counts = {**{f"rows of {name}": table.rows for name, table in manifest.tables.items()}, **manifest.counts}
+    parts = [
+        f"# {ref.stage}, round {ref.round}\n",
+        f"`{ref}`, fingerprint `{ref.fingerprint[:12]}`, made with grpo-pipeline {manifest.code_version}. "
+        f"`grpo-pipeline export {ref} --out FOLDER` writes it as a folder for `datasets`.\n",
+        "## Counts\n",
+        "\n".join(["| what | count |", "|---|---:|", *(f"| {name} | {n:,} |" for name, n in counts.items()), ""]),
+        "## How it was made\n",
+        *(_stage(source.manifest()) for source in sources.refs),
+    ]
+    return "\n".join(parts)
+
+
 def _head(records: Sequence[StepRecord], license_id: str, splits: Sequence[str], tables: Sequence[str]) -> str:
     size = next(name for limit, name in _SIZES if len(records) < limit)
     lines = [

@@ -1,8 +1,19 @@
 """Figures of a reward model, side by side for the sets that it was measured on."""
 
 import polars as pl
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from grpo_pipeline.store import ArtifactRef
+
+
+def print_figures(figures: ArtifactRef) -> None:
+    """Print the `evaluations` of a reward model: one row a figure and one column a set."""
+    rows = figures.read("evaluations").with_columns(
+        pl.col("metric").str.split_exact("/", 1).struct.rename_fields(["set", "figure"]).alias("_")
+    )
+    Console().print(figures_by_set(rows.unnest("_")))
 
 
 def figures_by_set(rows: pl.DataFrame) -> Table:

@@ -1,9 +1,20 @@
 """What a run prints at its end: a short table for each part of the summary, and where everything lies."""
 
+import json
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.stages.run import Run
+from grpo_pipeline.store.filesystem import read_bytes
+
+
+def print_run(config: RunConfig) -> None:
+    """Print the summary that the run's folder holds (see `print_summary`)."""
+    files = Run(config).store.files
+    print_summary(json.loads(read_bytes(files, "summary.json")), files.root)
 
 
 def print_summary(summary: dict[str, Any], folder: str, console: Console | None = None) -> None:

@@ -45,17 +45,20 @@ def measure_problems(
     config: RunConfig,
     round: int,
     problems: ArtifactRef,
-    reference: ModelRef,
+    start: ModelRef,
     rollouts: ArtifactRef,
     greedy: ArtifactRef,
 ) -> ArtifactRef:
-    """Figures of the policy that sampled `rollouts`, problem by problem; table `problem_figures`."""
+    """Figures of the policy that sampled `rollouts`, problem by problem; table `problem_figures`.
+
+    Its KL is that to `start`, the policy that all variants start from.
+    """
     from grpo_pipeline.evaluation.per_problem import problem_figures
     from grpo_pipeline.evaluation.reference import reference_kl
 
     run = Run(config)
     samples = config.evaluation.samples
-    spec = run.spec("problem_figures", VERSION, round, (problems, reference, rollouts, greedy), samples=samples)
+    spec = run.spec("problem_figures", VERSION, round, (problems, start, rollouts, greedy), samples=samples)
 
     def make(_: int) -> ShardResult:
         sampled = rollouts.read("rollouts")
@@ -64,7 +67,7 @@ def measure_problems(
             sampled,
             rollouts.read("checked"),
             greedy.read("checked"),
-            reference_kl(sampled, reference.folder, config.model, config.training),
+            reference_kl(sampled, start.folder, config.model, config.training),
             k=samples,
         )
         return ShardResult(frames={"problem_figures": figures})

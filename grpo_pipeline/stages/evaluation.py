@@ -3,6 +3,7 @@
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
@@ -24,15 +25,16 @@ def score_rollouts(
     spec = run.spec("step_scores", VERSION, round, (rollouts, reward_model), dtype=place.dtype)
 
     def make(_: int) -> ShardResult:
-        model = RewardModel.load(
-            reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
-        )
-        scores = score_steps(
-            model,
-            rollouts.read("rollouts"),
-            rollouts.read("steps"),
-            tokens_per_batch=config.training.tokens_per_microbatch,
-        )
+        with hold_devices(place.device, f"run {config.name}: step_scores, round {round}"):
+            model = RewardModel.load(
+                reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
+            )
+            scores = score_steps(
+                model,
+                rollouts.read("rollouts"),
+                rollouts.read("steps"),
+                tokens_per_batch=config.training.tokens_per_microbatch,
+            )
         return ShardResult(frames={"step_scores": scores})
 
     return run.store.build(spec, 1, make)

@@ -42,7 +42,8 @@ def label_steps(
     gold = problems.read("problems")
     shards = problem_shards(frames["rollouts"]["problem_id"].unique().to_list(), config.store.problems_per_shard)
 
-    with LazyEngine(config.engine, place, completer) as engine_of, Ledger(run.scratch("ledger")) as ledger:
+    what = f"run {config.name}: step_labels, round {round}"
+    with LazyEngine(config.engine, place, completer, what) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
             part = {table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()}

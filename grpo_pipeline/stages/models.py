@@ -5,6 +5,7 @@ from collections.abc import Callable
 import polars as pl
 
 from grpo_pipeline.config import ModelConfig, RunConfig
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, generation_settings
 from grpo_pipeline.store import ArtifactRef, Build
@@ -45,19 +46,20 @@ def train_reward_model(
     if found is None:
         with run.store.open_build(spec) as build:
             if build.ref is None:
-                result = train(
-                    dataset=dataset.read("prm_dataset").filter(pl.col("split") == "train"),
-                    model_dir=start.folder,
-                    out_dir=build.model_dir,
-                    workdir=build.workdir,
-                    config=config.reward_model,
-                    training=config.training,
-                    seed=run.seed("reward_model", round),
-                    round=round,
-                    model=config.model,
-                    parents=[dataset.fingerprint],
-                    on_step=_writer(build),
-                )
+                with hold_devices(config.model.device, f"run {config.name}: reward_model, round {round}"):
+                    result = train(
+                        dataset=dataset.read("prm_dataset").filter(pl.col("split") == "train"),
+                        model_dir=start.folder,
+                        out_dir=build.model_dir,
+                        workdir=build.workdir,
+                        config=config.reward_model,
+                        training=config.training,
+                        seed=run.seed("reward_model", round),
+                        round=round,
+                        model=config.model,
+                        parents=[dataset.fingerprint],
+                        on_step=_writer(build),
+                    )
                 build.finish(counts=result.counts, tokens=result.counts["tokens"], content_id=result.model_id)
             found = build.ref
     assert found is not None
@@ -98,20 +100,21 @@ def train_policy(
             if build.ref is None:
                 train_split = problems.read("problems").filter(pl.col("split") == "train")
                 worked = train_split.filter(pl.col("gold_solution").is_not_null())
-                result = train(
-                    model_dir=policy.folder,
-                    out_dir=build.model_dir,
-                    workdir=build.workdir,
-                    problems=train_split,
-                    config=config,
-                    round=round,
-                    seed=run.seed("policy", round),
-                    policy_id=policy.model_id,
-                    reward_model_dir=reward_model.folder if reward_model else None,
-                    demonstrations=worked,
-                    examples=few_shot_examples(train_split, config),
-                    on_step=_writer(build),
-                )
+                with hold_devices(config.model.device, f"run {config.name}: policy, round {round}"):
+                    result = train(
+                        model_dir=policy.folder,
+                        out_dir=build.model_dir,
+                        workdir=build.workdir,
+                        problems=train_split,
+                        config=config,
+                        round=round,
+                        seed=run.seed("policy", round),
+                        policy_id=policy.model_id,
+                        reward_model_dir=reward_model.folder if reward_model else None,
+                        demonstrations=worked,
+                        examples=few_shot_examples(train_split, config),
+                        on_step=_writer(build),
+                    )
                 build.finish(
                     counts=result.counts,
                     tokens=result.counts["sampled_tokens"],

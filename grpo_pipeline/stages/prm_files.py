@@ -16,6 +16,7 @@ from grpo_pipeline.exchange.importing import STAGE as IMPORTED
 from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
+from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
 from grpo_pipeline.store.sources import sources_of
@@ -96,13 +97,15 @@ def score_labelled(config: RunConfig, solutions: ArtifactRef, prm: ModelRef) -> 
         from grpo_pipeline.models.others import open_prm as load
 
         usable, skipped = _scorable(_records(solutions))
-        model, form = load(prm.folder, config.prm_evaluation.form, dtype=config.model.dtype, device=config.model.device)
-        scores = score_texts(
-            model,
-            form,
-            [(record.question, record.steps) for _, record in usable],
-            tokens_per_batch=config.training.tokens_per_microbatch,
-        )
+        place = config.model
+        with hold_devices(place.device, f"run {config.name}: labelled_scores"):
+            model, form = load(prm.folder, config.prm_evaluation.form, dtype=place.dtype, device=place.device)
+            scores = score_texts(
+                model,
+                form,
+                [(record.question, record.steps) for _, record in usable],
+                tokens_per_batch=config.training.tokens_per_microbatch,
+            )
         rows = [
             {
                 "rollout_id": name,

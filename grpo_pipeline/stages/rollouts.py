@@ -1,5 +1,6 @@
 """Stage 2: solutions sampled from a policy, checked and split into steps."""
 
+from contextlib import ExitStack
 from typing import Literal, Self
 
 import polars as pl
@@ -54,7 +55,8 @@ def sample_rollouts(
     chosen = _choose(frame, config, purpose, run.seed("choose", purpose, round))
     shards = problem_shards(chosen["problem_id"].to_list(), config.store.problems_per_shard)
 
-    with LazyEngine(config.engine, config.model, policy) as engine_of:
+    what = f"run {config.name}: {purpose}_rollouts, round {round}"
+    with LazyEngine(config.engine, config.model, policy, what) as engine_of:
 
         def make(shard: int) -> ShardResult:
             engine = engine_of()
@@ -92,13 +94,24 @@ def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame
 
 
 class LazyEngine:
-    """An engine that is opened when first asked for: a stage with nothing left to sample loads no model."""
+    """An engine that is opened when first asked for: a stage with nothing left to sample loads no model.
 
-    def __init__(self, config: EngineConfig, place: ModelConfig, model: ModelRef) -> None:
+    It has its GPU to itself from then on; an engine on a server needs none here.
+
+    Args:
+        config: The engine's settings.
+        place: How and where the model is loaded.
+        model: The model.
+        what: What it is for, as others who wait for the GPU are told.
+    """
+
+    def __init__(self, config: EngineConfig, place: ModelConfig, model: ModelRef, what: str) -> None:
         self.config = config
         self.place = place
         self.model = model
+        self.what = what
         self.engine: Engine | None = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -107,13 +120,17 @@ class LazyEngine:
         """The engine, opened now if it was not."""
         if self.engine is None:
             from grpo_pipeline.engines.opening import open_engine
+            from grpo_pipeline.processes.devices import hold_devices
 
+            if self.config.kind != "server":
+                count = self.config.tensor_parallel_size if self.config.kind == "vllm" else 1
+                self._stack.enter_context(hold_devices(self.place.device, self.what, count))
             self.engine = open_engine(self.model.folder, self.place, self.config, model_id=self.model.model_id)
+            self._stack.callback(self.engine.close)
         return self.engine
 
     def __exit__(self, *_: object) -> None:
-        if self.engine is not None:
-            self.engine.close()
+        self._stack.close()
 
 
 def _plan(config: RunConfig, purpose: Purpose) -> tuple[SamplingConfig, int]:

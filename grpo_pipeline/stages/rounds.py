@@ -1,13 +1,15 @@
 """What a round made, its record in the store, and the run's summary."""
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.run import ModelRef, Run
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
-VERSION = 1
+VERSION = 2
+
+STAGE = "round"
 
 
 class Labelled(BaseModel):
@@ -34,7 +36,20 @@ class Measured(BaseModel):
 
 
 class Round(BaseModel):
-    """A finished round: its policy, the reward model refreshed after it, and what was measured."""
+    """A finished round, and all that the next one needs.
+
+    Attributes:
+        number: 0 is the starting policy's.
+        problems: The run's problems.
+        policy: The round's policy.
+        labelled: Its solutions and their labels.
+        reward_model: The reward model, refreshed on them.
+        measured: Figures of both.
+        history: The own rows of all earlier rounds, oldest first.
+        common: Solutions of the starting policy on which the reward models of all rounds are measured.
+        previous: Fingerprint of the previous round's record; None for round 0.
+        record: The artifact that says that the round is finished; None until it is written.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,6 +59,10 @@ class Round(BaseModel):
     labelled: Labelled
     reward_model: ModelRef
     measured: Measured
+    history: tuple[ArtifactRef, ...] = ()
+    common: ArtifactRef
+    previous: str | None = None
+    record: ArtifactRef | None = Field(None, exclude=True)
 
     def artifacts(self) -> list[ArtifactRef]:
         """Every artifact of the round, in the order they were made."""
@@ -67,10 +86,11 @@ class Round(BaseModel):
 def finish_round(config: RunConfig, made: Round) -> ArtifactRef:
     """Record a round as finished: an artifact with all its figures, whose parents are all it made.
 
-    A schedule finds the newest finished round by these records, not by Prefect's database.
+    A schedule finds the newest finished round by these records (`stages.history`), not by Prefect's database. The
+    earlier rounds are named, and are no parents, so that `gc` may remove what only they need.
     """
     run = Run(config)
-    spec = run.spec("round", VERSION, made.number, tuple(made.artifacts()))
+    spec = run.spec(STAGE, VERSION, made.number, tuple(made.artifacts()), previous=made.previous)
 
     def make(_: int) -> ShardResult:
         figures = [part.read("evaluations") for part in (made.measured.policy, made.measured.prm) if part]

@@ -1,6 +1,7 @@
 """The run's summary: what came out of each round, of each reward model, and what each stage cost."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from grpo_pipeline.config import RunConfig
@@ -34,6 +35,23 @@ def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
         "prms": [_prm_row(one) for one in rounds],
         "stages": _stage_rows(rounds),
     }
+
+
+def round_table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a round: the policy's accuracy, the reward model's quality, replay, and what the round cost.
+
+    Args:
+        summary: `summarise`'s dictionary.
+    """
+    rows = []
+    for policy, prm in zip(summary["rounds"], summary["prms"], strict=True):
+        stages = [stage for stage in summary["stages"] if stage["round"] == policy["round"]]
+        row = policy | {f"prm_{name}": prm[name] for name in ("step_accuracy", "auc", "auc_on_policy")}
+        row |= {name: prm[name] for name in ("hard_label_accuracy", "replay_share")}
+        row["tokens"] = sum(stage["tokens"] for stage in stages)
+        row["seconds"] = round(sum(stage["seconds"] for stage in stages), 1)
+        rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
+    return rows
 
 
 def _policy_row(one: Round, k: int) -> dict[str, Any]:

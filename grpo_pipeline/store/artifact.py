@@ -2,12 +2,19 @@
 
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.schemas import TABLES
@@ -51,6 +58,11 @@ class ArtifactRef(BaseModel):
     def __eq__(self, other: object) -> bool:
         # Found or made, it is the same artifact.
         return isinstance(other, ArtifactRef) and (self.root, self.fingerprint) == (other.root, other.fingerprint)
+
+    @model_serializer(mode="wrap")
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        return fields | {"cached": self.cached} if (info.context or {}).get("in_transit") else fields
 
     def __hash__(self) -> int:
         return hash((self.root, self.fingerprint))

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
-from grpo_pipeline.engines.guard import marked_processes
 from grpo_pipeline.engines.server import ServerEngine
 from grpo_pipeline.engines.serving import serve_command
+from grpo_pipeline.processes.guard import marked_processes
 from tests.engines.contract import CHECKS, Subject, check_eos
 
 LAUNCH = """
 import sys
 from pathlib import Path
-from grpo_pipeline.engines.guard import ProcessGuard
+from grpo_pipeline.processes.guard import ProcessGuard
 from grpo_pipeline.engines.serving import serve_command, start_server
 guard = ProcessGuard()
 print(guard.mark, flush=True)

@@ -7,6 +7,7 @@ from grpo_pipeline.config import RunConfig, parse_config
 MICRO = {
     "name": "micro",
     "rounds": 2,
+    "child_processes": False,  # in process, so that coverage sees the stages
     "problems": {"source": "synthetic", "count": 24, "eval_count": 8},
     "sampling": {"max_tokens": 96},
     "labelling": {"problems": 6, "rollouts": 2, "completions": 2},

@@ -5,11 +5,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flows.compare_methods import compare_methods, run_variant
+from flows.compare_methods import compare_methods
 from grpo_pipeline.config import parse_config, variant_config
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.stages import models, problems
+from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.run import run_root
+from grpo_pipeline.stages.variants import run_variant
 from tests.flows.conftest import MICRO
 
 COMPARISON = {
@@ -100,7 +101,8 @@ def test_the_second_rounds_reward_model_is_refreshed_and_its_reference_is_the_fi
     prefect_server, config, compared
 ):
     one = variant_config(config, "iterative", 1)
-    trials = run_variant(one, "iterative", problems.make_problems(one), models.base_policy(one))
+    stages = Stages()
+    trials = run_variant(stages, one, "iterative", stages.make_problems(one), stages.base_policy(one))
     first, second = trials[-1].policies
     assert [trial.variant for trial in trials] == ["iterative@1", "iterative"]
     assert first.artifact in trials[0].artifacts()

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.evaluate_prm import evaluate_prm, open_rollouts
+from flows.evaluate_prm import evaluate_prm
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.labelled import LabelledSet, evaluate_sets
 from grpo_pipeline.exchange.importing import import_file
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.stages import prm_files
+from grpo_pipeline.stages.jobs import open_rollouts
 from grpo_pipeline.stages.models import base_policy, train_reward_model
 from grpo_pipeline.tables import from_rows
 from tests.engines.tiny_models import make_tokenizer as make_other_tokenizer

@@ -1,11 +1,11 @@
-"""Engine processes die with the process that started them, whatever ends it.
+"""Processes that die with the process that started them, also those that left its group or session.
 
-A `ProcessGuard` puts a random mark into the environment that the engine's processes inherit, and starts a
-watchdog: a process in a session of its own whose standard input is a pipe from the owner. When the owner
-exits, or is killed by any signal, the pipe closes, and the watchdog kills every process that bears the mark,
-also those that were re-parented or made a session of their own.
+A `ProcessGuard` puts a random mark into the environment that processes inherit, and starts a watchdog: a process
+in a session of its own whose standard input is a pipe from the owner. When the owner exits, or is killed by any
+signal, the pipe closes, and the watchdog kills every process that bears the mark, also those that were re-parented
+or made a session of their own. Guards nest: a process may bear several marks.
 
-    python -m grpo_pipeline.engines.guard MARK    # the watchdog; not for calling by hand
+    python -m grpo_pipeline.processes.guard MARK    # the watchdog; not for calling by hand
 """
 
 import os
@@ -18,13 +18,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-VARIABLE = "GRPO_PIPELINE_ENGINE"
+VARIABLE = "GRPO_PIPELINE_PROCESSES"
 _GRACE_S = 3.0
 _POLL_S = 0.05
 
 
 class ProcessGuard:
-    """Start it before the engine; processes started while it is open (by exec, not by fork alone) are guarded.
+    """Start it before the processes to guard; those started while it is open (by exec, not by fork alone) are guarded.
 
     Args:
         mark_environment: Put the mark into this process's own environment, for engines that start processes
@@ -35,24 +35,26 @@ class ProcessGuard:
         self.mark = secrets.token_hex(16)
         self._marked = mark_environment
         self._watchdog: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-m", "grpo_pipeline.engines.guard", self.mark],
+            [sys.executable, "-P", "-m", "grpo_pipeline.processes.guard", self.mark],
             stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": package_path()},
             start_new_session=True,
         )
         if mark_environment:
-            os.environ[VARIABLE] = self.mark
+            os.environ[VARIABLE] = self.environment[VARIABLE]
 
     @property
     def environment(self) -> dict[str, str]:
         """This process's environment with the mark."""
-        return {**os.environ, VARIABLE: self.mark}
+        marks = os.environ.get(VARIABLE, "").split()
+        return {**os.environ, VARIABLE: " ".join(dict.fromkeys([*marks, self.mark]))}
 
     def close(self) -> None:
         """Kill what bears the mark and end the watchdog. Twice does no harm."""
         if self._watchdog is None:
             return
-        if self._marked and os.environ.get(VARIABLE) == self.mark:
-            del os.environ[VARIABLE]
+        if self._marked:
+            self._unmark()
         self._watchdog.communicate()
         self._watchdog = None
 
@@ -64,10 +66,22 @@ class ProcessGuard:
     ) -> None:
         self.close()
 
+    def _unmark(self) -> None:
+        left = [mark for mark in os.environ.get(VARIABLE, "").split() if mark != self.mark]
+        if left:
+            os.environ[VARIABLE] = " ".join(left)
+        else:
+            os.environ.pop(VARIABLE, None)
+
+
+def package_path() -> str:
+    """PYTHONPATH with which `python -P -m grpo_pipeline...` finds this package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+
 
 def marked_processes(mark: str) -> list[int]:
     """Process ids, besides this process, whose environment at their start held the mark."""
-    entry = f"{VARIABLE}={mark}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -76,7 +90,7 @@ def marked_processes(mark: str) -> list[int]:
             environment = (folder / "environ").read_bytes()
         except OSError:  # gone meanwhile, or another user's
             continue
-        if entry in environment.split(b"\0"):
+        if mark in _marks(environment):
             found.append(int(folder.name))
     return found
 
@@ -90,6 +104,12 @@ def kill_marked(mark: str) -> None:
     while marked_processes(mark):
         _signal_all(mark, signal.SIGKILL)
         time.sleep(_POLL_S)
+
+
+def _marks(environment: bytes) -> list[str]:
+    start = f"{VARIABLE}=".encode()
+    values = [entry.removeprefix(start) for entry in environment.split(b"\0") if entry.startswith(start)]
+    return [mark for value in values for mark in value.decode(errors="replace").split()]
 
 
 def _signal_all(mark: str, number: signal.Signals) -> None:

@@ -10,11 +10,11 @@ import time
 
 import pytest
 
-from grpo_pipeline.engines.guard import ProcessGuard, marked_processes
+from grpo_pipeline.processes.guard import ProcessGuard, marked_processes
 
 OWNER = textwrap.dedent("""
     import subprocess, sys, time
-    from grpo_pipeline.engines.guard import ProcessGuard
+    from grpo_pipeline.processes.guard import ProcessGuard
     guard = ProcessGuard(mark_environment={marked})
     up = "import time; print('up', flush=True); time.sleep(600)"
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + up
@@ -57,5 +57,5 @@ def test_processes_die_when_the_owner_exits_or_closes():
 
 def test_close_takes_the_mark_out_of_the_environment_and_spares_the_owner():
     with ProcessGuard(mark_environment=True) as guard:
-        assert os.environ["GRPO_PIPELINE_ENGINE"] == guard.mark
-    assert "GRPO_PIPELINE_ENGINE" not in os.environ
+        assert os.environ["GRPO_PIPELINE_PROCESSES"].split()[-1] == guard.mark
+    assert "GRPO_PIPELINE_PROCESSES" not in os.environ

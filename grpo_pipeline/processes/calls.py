@@ -1,0 +1,218 @@
+"""Calling a function in a child process that ends with this one: `run_in_child`."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes.guard import ProcessGuard, package_path
+from grpo_pipeline.processes.messages import Request, decode_result, encode_arguments, messages, name_of, send
+from grpo_pipeline.progress import Count, relay
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PACKET = 1 << 16
+_END_LIMIT_S = 9.0
+"""Longest wait for a cancelled call's processes; the server kills them after `server.GRACE_S`."""
+
+
+class ChildError(RuntimeError):
+    """A call failed in its child process (its traceback is in the message), or the process died."""
+
+
+def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function in a child process and give its result.
+
+    The child and all it starts end with this process, by whatever signal that ends. An exception here while the
+    call is under way (Ctrl-C, a cancellation) ends the child first: SIGTERM, so that it can close its files, and
+    SIGKILL five seconds later. Progress and log records of the child appear here as if it were this process.
+
+    Args:
+        function: A module's function with type hints that pydantic can read and write as JSON.
+        *args: Its arguments.
+        **kwargs: Its arguments.
+
+    Raises:
+        UserError: As the function raised it.
+        ChildError: The function raised anything else, or its process died.
+    """
+    request = Request(
+        function=name_of(function),
+        arguments=encode_arguments(function, args, kwargs),
+        environment=dict(os.environ),
+        folder=str(Path.cwd()),
+        path=list(sys.path),
+    )
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            call = _shared().start(theirs)
+        try:
+            send(ours, asdict(request))
+            answer = _answer(ours)
+        except BrokenPipeError:
+            answer = {}
+        except BaseException:
+            call.cancel()
+            raise
+        finally:
+            relay(())
+    if "result" in answer:
+        result: R = decode_result(function, answer["result"])
+        return result
+    if "user_error" in answer:
+        raise UserError(answer["user_error"])
+    if "error" in answer:
+        raise ChildError(
+            f"{request.function} failed: {answer['error']}\n\nIn the child process:\n{answer['traceback']}"
+        )
+    raise ChildError(f"{request.function}: its process {call.ending()}; what was finished is kept, run it again")
+
+
+def _answer(connection: socket.socket) -> dict[str, Any]:
+    """The call's last message; empty where the process died without one."""
+    for message in messages(connection, _check_main_thread):
+        if "counts" in message:
+            relay([Count(**count) for count in message["counts"]])
+        elif "log" in message:
+            name, level, text = message["log"]
+            logging.getLogger(name).log(level, "%s", text)
+        else:
+            return message
+    return {}
+
+
+def _check_main_thread() -> None:
+    # A call in a thread would hold up the interpreter's end until it is done.
+    if not threading.main_thread().is_alive():
+        raise ChildError("this process is ending, and the call with it")
+
+
+class _Call:
+    """One call, as the server knows it."""
+
+    def __init__(self, server: "_Server", number: int) -> None:
+        self._server, self.number = server, number
+        self.status: int | None = None
+        self.ended = threading.Event()
+
+    def cancel(self) -> None:
+        """End the call's processes and wait until they are gone."""
+        self._server.send({"cancel": self.number})
+        self.ended.wait(_END_LIMIT_S)
+
+    def ending(self) -> str:
+        """How the process ended, in words."""
+        self.ended.wait(_END_LIMIT_S)
+        if self.status is None:
+            return "was lost"
+        if self.status < 0:
+            name = signal.Signals(-self.status).name
+            return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        return f"exited with code {self.status}"
+
+
+class _Server:
+    """The server process of this process.
+
+    A thread that lives as long as this process starts it, since the kernel ties PR_SET_PDEATHSIG to the thread.
+    """
+
+    def __init__(self) -> None:
+        self.alive = True
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._number = 0
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        started = threading.Event()
+        failed: list[BaseException] = []
+        threading.Thread(target=self._live, args=(theirs, started, failed), daemon=True, name="stage-server").start()
+        started.wait()
+        if failed:
+            raise failed[0]
+
+    def start(self, connection: socket.socket) -> _Call:
+        """Have a worker take a call on the other end of the connection."""
+        with self._lock:
+            self._number += 1
+            call = self._calls[self._number] = _Call(self, self._number)
+            socket.send_fds(self._control, [json.dumps({"run": call.number}).encode()], [connection.fileno()])
+        return call
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the server something; a dead one needs telling nothing."""
+        try:
+            self._control.send(json.dumps(message).encode())
+        except OSError:
+            return
+
+    def _live(self, theirs: socket.socket, started: threading.Event, failed: list[BaseException]) -> None:
+        try:
+            guard = ProcessGuard()
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "grpo_pipeline.processes.server", str(os.getpid()), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**guard.environment, "PYTHONPATH": package_path()},
+                start_new_session=True,
+            )
+        except BaseException as error:  # noqa: BLE001  (raised again by the thread that waits)
+            failed.append(error)
+            return
+        finally:
+            theirs.close()
+            started.set()
+        while True:
+            try:
+                packet = self._control.recv(_PACKET)
+            except OSError:
+                packet = b""
+            if not packet:
+                break
+            message = json.loads(packet)
+            with self._lock:
+                call = self._calls.pop(message["ended"])
+            call.status = message["status"]
+            call.ended.set()
+        self.alive = False
+        process.wait()
+        guard.close()
+        with self._lock:
+            for call in self._calls.values():
+                call.ended.set()
+
+
+_server: _Server | None = None
+_server_lock = threading.Lock()
+
+
+def start_server() -> None:
+    """Start importing what children need, so that the first call need not wait for it."""
+    _shared()
+
+
+def _shared() -> _Server:
+    global _server  # noqa: PLW0603 - one server a process is the point
+    with _server_lock:
+        if _server is None or not _server.alive:
+            _server = _Server()
+        return _server
+
+
+def _forget_after_fork() -> None:
+    """A forked copy of this process must not use its parent's server."""
+    global _server, _server_lock
+    _server, _server_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -1,0 +1,116 @@
+"""What parent and child say to each other: JSON lines over a socket, so that nothing is ever unpickled.
+
+Arguments and results are written and read by their type hints, which pydantic knows how to check.
+"""
+
+import importlib
+import inspect
+import json
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+_CHUNK = 1 << 16
+_IN_TRANSIT = {"in_transit": True}
+"""Serialisation context: a reference then keeps what is not stored (`ArtifactRef.cached`)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call, and the surroundings that it would have had in the parent.
+
+    Attributes:
+        function: `module:name` of a function whose arguments and result have type hints.
+        arguments: Argument -> JSON text.
+        environment: The parent's environment variables.
+        folder: The parent's working directory.
+        path: The parent's module search path.
+    """
+
+    function: str
+    arguments: dict[str, str]
+    environment: dict[str, str]
+    folder: str
+    path: list[str]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """`module:name` of a module's function.
+
+    Raises:
+        ValueError: It is not found there under its name (a lambda, a method, a function inside another).
+    """
+    name = f"{function.__module__}:{function.__qualname__}"
+    if find(name) is not function:
+        raise ValueError(f"{name} is not the function itself, so a child process could not find it")
+    return name
+
+
+def find(name: str) -> Callable[..., Any]:
+    """The function of a name."""
+    module, _, attribute = name.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute, None)  # type: ignore[assignment]
+    return function
+
+
+def encode_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
+    """Argument -> JSON text."""
+    hints = get_type_hints(function)
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    return {name: _encode(hints[name], value) for name, value in bound.arguments.items()}
+
+
+def decode_arguments(function: Callable[..., Any], arguments: dict[str, str]) -> dict[str, Any]:
+    """The inverse of `encode_arguments`, checked."""
+    hints = get_type_hints(function)
+    return {name: _decode(hints[name], text) for name, text in arguments.items()}
+
+
+def encode_result(function: Callable[..., Any], value: Any) -> str:
+    """A result as JSON text."""
+    return _encode(get_type_hints(function)["return"], value)
+
+
+def decode_result(function: Callable[..., Any], text: str) -> Any:
+    """The inverse of `encode_result`, checked."""
+    return _decode(get_type_hints(function)["return"], text)
+
+
+def send(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send one message."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def messages(connection: socket.socket, each_second: Callable[[], None] = lambda: None) -> Iterator[dict[str, Any]]:
+    """Messages until the other end closes.
+
+    Args:
+        connection: Where they come from.
+        each_second: Called about every second while none comes.
+    """
+    connection.settimeout(1.0)
+    buffer = b""
+    while True:
+        try:
+            data = connection.recv(_CHUNK)
+        except TimeoutError:
+            each_second()
+            continue
+        except ConnectionResetError:  # the other end was killed before it had read everything
+            return
+        if not data:
+            return
+        *lines, buffer = (buffer + data).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+def _encode(hint: Any, value: Any) -> str:
+    return TypeAdapter(hint).dump_json(value, context=_IN_TRANSIT).decode()
+
+
+def _decode(hint: Any, text: str) -> Any:
+    return TypeAdapter(hint).validate_json(text)

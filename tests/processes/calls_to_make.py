@@ -1,0 +1,68 @@
+"""Functions that tests call in child processes."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from grpo_pipeline.config import RunConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.progress import progress
+from grpo_pipeline.store import ArtifactRef
+
+
+def surroundings(config: RunConfig, variable: str) -> dict[str, str]:
+    import torch
+
+    return {
+        "name": config.name,
+        "pid": str(os.getpid()),
+        "group": str(os.getpgid(0)),
+        "folder": str(Path.cwd()),
+        "variable": os.environ.get(variable, ""),
+        "cuda": str(torch.cuda.is_initialized()),
+        "modules": ",".join(name for name in ("torch", "transformers", "polars", "prefect") if name in sys.modules),
+    }
+
+
+def same(ref: ArtifactRef, pairs: tuple[tuple[ArtifactRef, ArtifactRef], ...]) -> ArtifactRef | None:
+    return ref if all(pair == (ref, ref) for pair in pairs) else None
+
+
+def fail(kind: str) -> None:
+    if kind == "user":
+        raise UserError("no such thing: do this instead")
+    if kind == "bug":
+        raise ZeroDivisionError("by nothing")
+    if kind == "exit":
+        sys.exit(3)
+    os.kill(os.getpid(), 9)
+
+
+def tell(steps: int) -> None:
+    logging.getLogger("grpo_pipeline.somewhere").warning("said in %s", "the child")
+    with progress("counting", steps, "sheep") as bar:
+        for _ in range(steps):
+            bar.advance()
+            time.sleep(0.6)
+
+
+def start_family(log: Path, deaf: bool) -> None:
+    """Start a grandchild in the group and one in a session of its own, say so, and wait; closes a file at SIGTERM."""
+    if deaf:
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    children = [subprocess.Popen(sleep), subprocess.Popen(sleep, start_new_session=True)]
+    pids = [os.getpid(), os.getppid(), *(child.pid for child in children)]
+    part = log.with_suffix(".part")
+    part.write_text(" ".join(map(str, pids)))
+    part.rename(log)
+    try:
+        while True:
+            time.sleep(0.05)
+    finally:
+        log.with_suffix(".closed").write_text("yes")
