@@ -15,8 +15,8 @@ FAST_COMPARISON = (
     "name=compare_methods_fast",
     "comparison.seeds=[1, 2]",
     "problems.eval_count=48",
-    "labelling.problems=48",
-    "policy.steps=6",
+    "labelling.problems=32",
+    "policy.steps=4",
     "evaluation.samples=16",
 )
 """What `compare-methods --fast` changes: the same in small. Its figures are noise; it shows that everything runs."""
