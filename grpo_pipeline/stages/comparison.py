@@ -136,7 +136,7 @@ def _metrics(trial: Trial) -> pl.DataFrame | None:
         if "exploration_step" not in frame.columns:
             return None
         frames.append(frame.with_columns(pl.col("exploration_step") + before))
-        before += int(frame["exploration_step"].max() or 0)
+        before += int(frame.select(pl.col("exploration_step").max()).item())
     return pl.concat(frames, how="diagonal") if frames else None
 
 
