@@ -4,7 +4,6 @@ Colours are of Okabe and Ito's palette, which readers with any common colour vis
 styles and markers say the same a second time. Bands and bars are one standard error to each side.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -28,7 +27,7 @@ STYLES = (
 PANELS = {
     "accuracy": "accuracy of the rollouts",
     "reward": "reward",
-    "kl": "KL to the start (nats per token)",
+    "kl": "KL to the reference (nats per token)",
     "completions/mean_length": "response length (tokens)",
 }
 """Training metrics that are drawn, and their axes."""
@@ -78,9 +77,8 @@ def _votes(own: pl.DataFrame, titles: Mapping[str, str], styles: Mapping[str, tu
         panels = figure.subplots(1, 2, sharey=True)
         for axes, kind in zip(panels, ("maj", "pass"), strict=True):
             for variant, style in styles.items():
-                rows = own.filter((pl.col("variant") == variant) & pl.col("metric").str.contains(rf"^{kind}\d+$"))
-                sizes = [int(re.sub(r"\D", "", metric)) for metric in rows["metric"]]
-                _curve(axes, sizes, rows, style, variant_title(variant, titles))
+                rows = by_k(own, variant, kind)
+                _curve(axes, rows["k"].to_list(), rows, style, variant_title(variant, titles))
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.set_xlabel("k")
@@ -90,6 +88,12 @@ def _votes(own: pl.DataFrame, titles: Mapping[str, str], styles: Mapping[str, tu
         _legend(figure, panels[0])
 
     return _png(draw, (10.0, 5.2))
+
+
+def by_k(own: pl.DataFrame, variant: str, kind: str) -> pl.DataFrame:
+    """A variant's rows of maj@k or pass@k (`kind` "maj" or "pass") with their k, in its order."""
+    rows = own.filter((pl.col("variant") == variant) & pl.col("metric").str.contains(rf"^{kind}\d+$"))
+    return rows.with_columns(k=pl.col("metric").str.extract(r"(\d+)$").cast(pl.Int64)).sort("k")
 
 
 def _training(steps: pl.DataFrame, titles: Mapping[str, str], styles: Mapping[str, tuple[str, str, str]]) -> bytes:
