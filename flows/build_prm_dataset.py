@@ -1,4 +1,4 @@
-"""Problems to a labelled PRM data set: rollouts, step labels, training rows with replay.
+"""Problems to a reward model's data set: rollouts, step labels or verdicts or pairs, training rows with replay.
 
 python -m flows.build_prm_dataset --config configs/quickstart.toml
 """
@@ -14,7 +14,7 @@ from tasks.stages import STAGES
 
 @flow(name="build-prm-dataset", flow_run_name="{config.name}")
 def build_prm_dataset(config: RunConfig) -> Labelled:
-    """Label solutions of the starting policy, and make the rows that a PRM trains on."""
+    """Label solutions of the starting policy, and make the rows that the configured reward model trains on."""
     return jobs.build_prm_dataset(STAGES, config)
 
 

@@ -86,10 +86,16 @@ def setup_prefect_command(
 ) -> None:
     """Make the work pool, the limit, the variables and the automation that the server lacks; safe to repeat."""
     import tasks  # noqa: F401 - sets Prefect's defaults first
-    from flows.setup import setup_prefect
+    from flows.setup import in_memory_leases, setup_prefect
 
     for name, made in setup_prefect(devices):
         typer.echo(f"{'made ' if made else 'there'}  {name}")
+    if in_memory_leases():
+        typer.echo(
+            "note: this server keeps leases of concurrency limits in memory, so its restart ends limited runs and "
+            "leaves their slots taken; start it in this checkout, or with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="
+            "prefect.server.concurrency.lease_storage.filesystem"
+        )
 
 
 @app.command(rich_help_panel=_SERVER)

@@ -2,7 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from prefect import Flow
 from prefect.client.schemas.actions import DeploymentScheduleCreate
@@ -46,7 +46,7 @@ class Deployment:
             for cron in [self.cron]
             if cron
         ]
-        return flow.to_deployment(
+        deployment = flow.to_deployment(
             name=self.name,
             description=self.description,
             schedules=schedules or None,
@@ -54,6 +54,7 @@ class Deployment:
             concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=self.collision),
             tags=["grpo-pipeline"],
         )
+        return cast(RunnerDeployment, deployment)
 
 
 _CANCEL, _WAIT = ConcurrencyLimitStrategy.CANCEL_NEW, ConcurrencyLimitStrategy.ENQUEUE

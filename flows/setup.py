@@ -3,12 +3,13 @@
 What is there is left as it is, so a second run changes nothing, and neither does a person's own setting get lost.
 """
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import VariableCreate, WorkPoolCreate
+from prefect.client.schemas.actions import VariableCreate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -25,7 +26,14 @@ AUTOMATION = "grpo-pipeline: crashed runs"
 VARIABLES = {"grpo_pipeline_root": "runs", REPORTS_URL: ""}
 """Name -> value at first: where deployments store runs, and where their reports are served (empty: nowhere)."""
 
-MISSED_HEARTBEATS = 3
+ENVIRONMENT = {
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+}
+"""Of a worker's runs; the flows' own defaults (`tasks`) come too late there, since Prefect is imported before them."""
+
+MISSED_HEARTBEATS = 10
+"""A run is given up after so many; fewer, and a restart of the server (heartbeats go nowhere then) would do it."""
 
 _ENDED = ("Completed", "Failed", "Cancelled", "Crashed", "Skipped", "TimedOut", "Paused", "Suspended", "AwaitingRetry")
 """States after which no heartbeat is expected."""
@@ -48,40 +56,52 @@ def setup_prefect(devices: int) -> Iterator[tuple[str, bool]]:
             )
         if (failure := client.api_healthcheck()) is not None:
             raise UserError(f"the Prefect server at {client.api_url} does not answer ({failure}); is it running?")
-        yield f"work pool {WORK_POOL}", _make(lambda: client.read_work_pool(WORK_POOL), lambda: _pool(client, devices))
-        yield (
-            f"concurrency limit of tag {DEVICE_TAG}",
-            _make(
-                lambda: client.read_concurrency_limit_by_tag(DEVICE_TAG),
-                lambda: client.create_concurrency_limit(tag=DEVICE_TAG, concurrency_limit=devices),
-            ),
-        )
+        yield f"work pool {WORK_POOL}", _pool(client)
+        yield f"concurrency limit of tag {DEVICE_TAG}", _limit(client, devices)
         for name, value in VARIABLES.items():
             yield f"variable {name}", _variable(client, name, value)
         yield f"automation {AUTOMATION}", _automation(client)
 
 
-def _make(read: Callable[[], Any], create: Callable[[], Any]) -> bool:
+def in_memory_leases() -> bool:
+    """Whether the server forgets at a restart who holds a slot of a concurrency limit, which then stays taken."""
+    with get_client(sync_client=True) as client:
+        settings = client.request("GET", "/admin/settings").json()
+    return str(settings["server"]["concurrency"]["lease_storage"]).endswith(".memory")
+
+
+def _pool(client: SyncPrefectClient) -> bool:
     try:
-        read()
+        pool = client.read_work_pool(WORK_POOL)
     except ObjectNotFound:
-        create()
+        template = _with_environment(ProcessWorker.get_default_base_job_template())
+        about = "Runs of grpo-pipeline's flows"
+        create = WorkPoolCreate(name=WORK_POOL, type="process", base_job_template=template, description=about)
+        client.create_work_pool(create)
+        return True
+    # A worker that was started first has made the pool, without these.
+    template = _with_environment(pool.base_job_template)
+    if template == pool.base_job_template:
+        return False
+    client.update_work_pool(WORK_POOL, WorkPoolUpdate(base_job_template=template))
+    return True
+
+
+def _with_environment(template: dict[str, Any]) -> dict[str, Any]:
+    """The template with the variables that a worker's runs need, where they are not set."""
+    template = copy.deepcopy(template)
+    env = template["variables"]["properties"]["env"]
+    env["default"] = ENVIRONMENT | (env.get("default") or {})
+    return template
+
+
+def _limit(client: SyncPrefectClient, devices: int) -> bool:
+    try:
+        client.read_concurrency_limit_by_tag(DEVICE_TAG)
+    except ObjectNotFound:
+        client.create_concurrency_limit(tag=DEVICE_TAG, concurrency_limit=devices)
         return True
     return False
-
-
-def _pool(client: SyncPrefectClient, devices: int) -> None:
-    template = ProcessWorker.get_default_base_job_template()
-    # A worker imports prefect before the flow, so that the flow's own default would come too late.
-    template["variables"]["properties"]["env"]["default"] = {
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    }
-    client.create_work_pool(
-        WorkPoolCreate(
-            name=WORK_POOL, type="process", base_job_template=template, description="Runs of grpo-pipeline's flows"
-        )
-    )
 
 
 def _variable(client: SyncPrefectClient, name: str, value: str) -> bool:

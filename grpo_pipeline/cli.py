@@ -14,6 +14,7 @@ from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.commands import export_command, import_command
 from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
+from grpo_pipeline.report.commands import report_command
 from grpo_pipeline.stages.command import run_command
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ def _options(version: bool = typer.Option(False, "--version", help="Print the ve
 _DATA, _LABELS, _RUN = "Look at the data", "Labels and models", "Without Prefect"
 
 app.command("inspect", rich_help_panel=_DATA)(inspect_command)
+app.command("report", rich_help_panel=_DATA)(report_command)
 app.command("lineage", rich_help_panel=_DATA)(lineage_command)
 app.command("diff", rich_help_panel=_DATA)(diff_command)
 app.command("verify", rich_help_panel=_DATA)(verify_command)
@@ -62,12 +64,45 @@ def relabel(
     threshold: Annotated[float | None, typer.Option(help="For threshold, interval and progress.")] = None,
     after: Annotated[str, typer.Option(help="first_error, later steps: unlabelled, zero or keep.")] = "unlabelled",
     truncated: Annotated[str, typer.Option(help="Cut-off completions: not_correct or exclude.")] = "not_correct",
-    judge: Annotated[str | None, typer.Option(help="consensus: an artifact with a second opinion's labels.")] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="consensus: an artifact of `judge` or of another completer.")
+    ] = None,
 ) -> None:
     """Derive other step labels from stored counts, as a new artifact beside the old one."""
     from grpo_pipeline.labelling.commands import relabel_command
 
     relabel_command(artifact, rule, threshold, after, truncated, judge)
+
+
+@app.command(rich_help_panel=_LABELS)
+def judge(
+    artifact: Annotated[str, typer.Argument(help="Folder of an artifact with solutions or their labels.")],
+    model: Annotated[str, typer.Option(help="The judge: a model folder or a Hugging Face id.")],
+    base_url: Annotated[
+        str | None, typer.Option(help="The /v1 of an OpenAI-compatible server that serves it; else it runs here.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Without --base-url: transformers or vllm.")] = "transformers",
+    votes: Annotated[int, typer.Option(min=1, help="Answers for each solution; the most frequent counts.")] = 8,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Of the judge's answers.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of one answer.")] = 2048,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the server under way at once.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the answers.")] = 0,
+) -> None:
+    """Ask a language model for the first bad step of each solution: a second opinion for rule consensus."""
+    from grpo_pipeline.config import EngineConfig, ModelConfig, SamplingConfig
+    from grpo_pipeline.labelling.judge_command import judge_command
+
+    if engine not in ("transformers", "vllm"):
+        raise UserError(f"--engine {engine}: use transformers or vllm, or give --base-url for a server")
+    kind = "server" if base_url is not None else engine
+    judge_command(
+        artifact,
+        ModelConfig(path=model),
+        EngineConfig.model_validate({"kind": kind, "base_url": base_url, "concurrency": concurrency}),
+        SamplingConfig(temperature=temperature, max_tokens=max_tokens),
+        votes,
+        seed,
+    )
 
 
 @app.command(rich_help_panel=_LABELS)
@@ -116,6 +151,9 @@ def serve_completer(
     max_batch: Annotated[int, typer.Option(help="Sequences decoded at once.")] = 256,
     gpu_memory_utilization: Annotated[float, typer.Option(help="Share of the GPU's memory.")] = 0.9,
     tensor_parallel_size: Annotated[int, typer.Option(help="GPUs that the model is spread over.")] = 1,
+    enforce_eager: Annotated[
+        bool, typer.Option("--enforce-eager", help="Neither compile nor capture graphs: starts sooner, samples slower.")
+    ] = False,
 ) -> None:
     """Serve a model for step-label completions with vLLM; the server ends with this command."""
     from grpo_pipeline.engines.serving import serve_completer_command
@@ -130,6 +168,7 @@ def serve_completer(
         max_batch=max_batch,
         gpu_memory_utilization=gpu_memory_utilization,
         tensor_parallel_size=tensor_parallel_size,
+        enforce_eager=enforce_eager,
     )
 
 

@@ -1,10 +1,16 @@
 """A user's function by name: `module:function`, as settings that extend the pipeline take it (docs/extend.md)."""
 
+import hashlib
 import importlib
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from grpo_pipeline.errors import UserError
+
+_imported: dict[str, str] = {}
+"""Module -> hash of its source when this process imported it."""
 
 
 def load_entry_point(name: str, setting: str) -> Callable[..., Any]:
@@ -17,17 +23,54 @@ def load_entry_point(name: str, setting: str) -> Callable[..., Any]:
     Raises:
         UserError: Where the name has another form, or the module or the function is not there.
     """
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute.isidentifier():
-        raise UserError(f"{setting}: {name!r} is not of the form 'module:function'")
+    module_name, attribute = _parts(name, setting)
+    source = source_hash(name, setting)
+    if _imported.setdefault(module_name, source) != source:
+        raise UserError(
+            f"{setting}: {module_name!r} was edited after this process had imported it; start the process again, so "
+            "that what is run is what the artifacts' fingerprints say"
+        )
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UserError(
-            f"{setting}: cannot import {module_name!r} ({error}). Install it, or put its folder on PYTHONPATH."
-        ) from error
+        raise UserError(_not_found(module_name, setting, error)) from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UserError(f"{setting}: {module_name!r} has no function {attribute!r}")
     found: Callable[..., Any] = function
     return found
+
+
+def source_hash(name: str, setting: str) -> str:
+    """A hash of the file of the function's module: a part of the fingerprint of whatever the function made.
+
+    What that module imports is not looked at.
+
+    Args:
+        name: `package.module:function`.
+        setting: The setting that names it, for error messages.
+
+    Raises:
+        UserError: Where the name has another form, or there is no such module.
+    """
+    module_name, _ = _parts(name, setting)
+    try:
+        found = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError) as error:
+        raise UserError(_not_found(module_name, setting, error)) from error
+    if found is None:
+        raise UserError(_not_found(module_name, setting, f"No module named {module_name!r}"))
+    if found.origin is None or not Path(found.origin).is_file():
+        return "built in"
+    return hashlib.sha256(Path(found.origin).read_bytes()).hexdigest()
+
+
+def _parts(name: str, setting: str) -> tuple[str, str]:
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute.isidentifier():
+        raise UserError(f"{setting}: {name!r} is not of the form 'module:function'")
+    return module_name, attribute
+
+
+def _not_found(module_name: str, setting: str, error: object) -> str:
+    return f"{setting}: cannot import {module_name!r} ({error}). Install it, or put its folder on PYTHONPATH."

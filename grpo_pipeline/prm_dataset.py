@@ -9,7 +9,7 @@ import polars as pl
 
 from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
 from grpo_pipeline.schemas import TABLES
-from grpo_pipeline.seeds import derive_seed
+from grpo_pipeline.seeds import derive_id, derive_seed
 
 _COLUMNS = TABLES["prm_dataset"].schema.names
 
@@ -19,7 +19,8 @@ class PrmRows:
     """Training rows and what was left out.
 
     Attributes:
-        frame: `prm_dataset` columns, sorted by problem_id and rollout_id; evaluation problems keep split eval.
+        frame: `prm_dataset` columns, sorted by problem_id and rollout_id; evaluation problems keep split eval. For
+            pairs `preference_pairs` columns.
         counts: rows, and the rollouts dropped for each reason: too_long, unlabelled, no_steps, undecided.
     """
 
@@ -151,11 +152,64 @@ def build_pairs(rollouts: pl.DataFrame, checked: pl.DataFrame, *, pairs_per_prob
     )
 
 
+def build_pair_rows(
+    rollouts: pl.DataFrame,
+    checked: pl.DataFrame,
+    problems: pl.DataFrame,
+    *,
+    pairs_per_problem: int,
+    max_length: int,
+    eos_token_ids: Collection[int],
+    seed: int,
+) -> PrmRows:
+    """Preference pairs as a pairwise reward model trains on them: `preference_pairs` rows.
+
+    A sampled EOS is left out of both responses, as where solutions are scored (`models.sequences`).
+
+    Args:
+        rollouts: `rollouts` columns.
+        checked: `checked` columns.
+        problems: `problems` columns; gives the split.
+        pairs_per_problem: Pairs at most for each problem.
+        max_length: Tokens of prompt and response at most.
+        eos_token_ids: The reward model's EOS ids.
+        seed: Seed of the draw.
+
+    Returns:
+        The rows, and counts: rows, without_pair (problems with solutions of one side only, or undecided ones),
+        too_long.
+    """
+    pairs = build_pairs(rollouts, checked, pairs_per_problem=pairs_per_problem, seed=seed)
+    sides = ("chosen_token_ids", "rejected_token_ids")
+    eos = list(eos_token_ids)
+    frame = (
+        pairs.join(problems.select("problem_id", "split"), on="problem_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.col(side).list.head(
+                pl.col(side).list.len() - pl.col(side).list.last().is_in(eos).fill_null(value=False).cast(pl.UInt32)
+            )
+            for side in sides
+        )
+        .with_columns(
+            pl.Series("pair_id", [derive_id(*ids) for ids in pairs.select("chosen_id", "rejected_id").iter_rows()]),
+            is_replay=pl.lit(value=False),
+        )
+    )
+    longest = pl.col("prompt_token_ids").list.len() + pl.max_horizontal(pl.col(side).list.len() for side in sides)
+    fits = frame.filter(longest <= max_length).select(TABLES["preference_pairs"].schema.names)
+    counts = {
+        "rows": fits.height,
+        "without_pair": rollouts["problem_id"].n_unique() - pairs["problem_id"].n_unique(),
+        "too_long": frame.height - fits.height,
+    }
+    return PrmRows(fits.sort("problem_id", "pair_id"), counts)
+
+
 def require_training_rows(rows: pl.DataFrame, eval_problem_ids: Collection[str] = ()) -> None:
     """Raise unless every row may be trained on; every reward-model trainer calls this first.
 
     Args:
-        rows: `prm_dataset` columns.
+        rows: `prm_dataset` or `preference_pairs` columns.
         eval_problem_ids: Further problems that must not occur.
 
     Raises:
@@ -164,9 +218,10 @@ def require_training_rows(rows: pl.DataFrame, eval_problem_ids: Collection[str] 
     held_out = (pl.col("split") != "train") | pl.col("problem_id").is_in(list(eval_problem_ids))
     bad = rows.filter(held_out)
     if bad.height:
+        key = "rollout_id" if "rollout_id" in bad.columns else "pair_id"
         raise ValueError(
             f"{bad.height} of {rows.height} training rows belong to evaluation problems; first: problem "
-            f"{bad['problem_id'][0]}, rollout {bad['rollout_id'][0]}. Evaluation problems never enter training"
+            f"{bad['problem_id'][0]}, {key} {bad[key][0]}. Evaluation problems never enter training"
         )
 
 

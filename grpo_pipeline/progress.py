@@ -4,6 +4,7 @@
 the parent, which takes them over by `relay`.
 """
 
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -126,7 +127,8 @@ def progress(description: str, total: int | None, unit: str) -> Iterator[Bar]:
 
 def _start_display() -> Progress | None:
     console = Console(file=sys.stderr)
-    if not console.is_terminal:
+    is_fellow = os.environ.get("RANK", "0") != "0"  # one of several training processes, whose first one shows
+    if not console.is_terminal or is_fellow:
         return None
     shown = Progress(
         TextColumn("{task.description}"),

@@ -17,7 +17,7 @@ class ReplayMix:
     """The refreshed training set and where its historical rows come from.
 
     Attributes:
-        frame: `prm_dataset` columns: the new rows, then the historical ones with is_replay set; the same
+        frame: The columns of its input: the new rows, then the historical ones with is_replay set; the same
             whatever order the input rows had.
         composition: round -> historical rows taken from it; every earlier round is listed.
         n_wanted: Historical rows that the fraction asks for.
@@ -58,7 +58,7 @@ def mix_replay(
     fewer are there than wanted, all are taken and `n_missing` says how many lack.
 
     Args:
-        new: `prm_dataset` rows of the newest round.
+        new: `prm_dataset` or `preference_pairs` rows of the newest round.
         history: Earlier round -> the rows that were *new* in it.
         fraction: Share of historical rows in the result, in [0, 1).
         seed: Seed of the draw.
@@ -79,8 +79,9 @@ def mix_replay(
         for round_, frame in sorted(history.items())
     }
     composition = spread_evenly({round_: frame.height for round_, frame in usable.items()}, n_wanted)
-    drawn = [_draw(frame, composition[round_], seed, round_) for round_, frame in usable.items()]
-    order = ["round", "problem_id", "rollout_id"]
+    key = _key(new)
+    drawn = [_draw(frame, key, composition[round_], seed, round_) for round_, frame in usable.items()]
+    order = ["round", "problem_id", key]
     replayed = [frame.select(new.columns).with_columns(pl.lit(value=True).alias("is_replay")) for frame in drawn]
     parts = [new.with_columns(pl.lit(value=False).alias("is_replay")).sort(order)]
     parts += [frame.sort(order) for frame in replayed if frame.height]
@@ -105,22 +106,25 @@ def spread_evenly(sizes: Mapping[int, int], total: int) -> dict[int, int]:
     return shares
 
 
-def _draw(frame: pl.DataFrame, count: int, seed: int, round_: int) -> pl.DataFrame:
+def _key(rows: pl.DataFrame) -> str:
+    return "rollout_id" if "rollout_id" in rows.columns else "pair_id"
+
+
+def _draw(frame: pl.DataFrame, key: str, count: int, seed: int, round_: int) -> pl.DataFrame:
     """The `count` rows that come first in a shuffle keyed by their ids, so that row order plays no part."""
-    keys = [derive_seed(seed, "replay", round_, rollout_id) for rollout_id in frame["rollout_id"]]
-    return (
-        frame.with_columns(pl.Series("_key", keys, dtype=pl.Int64)).sort("_key", "rollout_id").head(count).drop("_key")
-    )
+    keys = [derive_seed(seed, "replay", round_, row_id) for row_id in frame[key]]
+    return frame.with_columns(pl.Series("_key", keys, dtype=pl.Int64)).sort("_key", key).head(count).drop("_key")
 
 
 def _check_history(new: pl.DataFrame, history: Mapping[int, pl.DataFrame]) -> None:
-    seen = set(new["rollout_id"])
+    key = _key(new)
+    seen = set(new[key])
     for round_, frame in history.items():
         if frame["is_replay"].any():
             raise ValueError(f"history of round {round_} holds replayed rows; pass the rows that were new in it")
         if frame.filter(pl.col("round") != round_).height:
             raise ValueError(f"history of round {round_} holds rows of other rounds")
-        ids = set(frame["rollout_id"])
+        ids = set(frame[key])
         if len(ids) != frame.height or seen & ids:
             raise ValueError(f"history of round {round_} holds rows twice, or rows that another frame holds too")
         seen |= ids

@@ -31,9 +31,8 @@ def table_schema(table: str) -> TableSchema:
 
 def empty(table: str) -> pl.DataFrame:
     """No rows, with the table's columns and types."""
-    frame = pl.from_arrow(table_schema(table).schema.empty_table())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    schema = table_schema(table).schema
+    return pl.DataFrame(schema={field.name: _polars_type(field.type) for field in schema})
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]], table: str) -> pl.DataFrame:
@@ -57,11 +56,20 @@ def from_rows(rows: Iterable[Mapping[str, Any]], table: str) -> pl.DataFrame:
     return pl.DataFrame([dict(row) for row in rows], schema=schema, orient="row")
 
 
+_POLARS_TYPES = {
+    pa.string(): pl.String(),
+    pa.int32(): pl.Int32(),
+    pa.int64(): pl.Int64(),
+    pa.float32(): pl.Float32(),
+    pa.float64(): pl.Float64(),
+    pa.bool_(): pl.Boolean(),
+}
+"""The types that tables use. Asking polars (`from_arrow`) would import pandas, which takes a second."""
+
+
 def _polars_type(kind: pa.DataType) -> pl.DataType:
     """The polars type of a pyarrow type."""
-    series = pl.from_arrow(pa.array([], kind))
-    assert isinstance(series, pl.Series)
-    return series.dtype
+    return pl.List(_polars_type(kind.value_type)) if pa.types.is_list(kind) else _POLARS_TYPES[kind]
 
 
 def conform(frame: pl.DataFrame | pa.Table, table: str, where: str) -> pa.Table:

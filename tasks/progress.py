@@ -61,9 +61,11 @@ class _Shown:
         self.text = ""
 
     def show(self, bars: tuple[Count, ...]) -> None:
+        if not bars:
+            return
         done = fraction(bars)
         percent = self.percent if done is None else round(100 * done, 1)
-        text = f"{self.description}: {_describe(bars[-1])}" if bars else self.description
+        text = f"{self.description}: {_describe(bars[-1])}"
         if self.artifact is None or (percent, text) != (self.percent, self.text):
             self._send(percent, text)
 

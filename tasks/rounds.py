@@ -1,12 +1,10 @@
-"""The task at a round's end: how the run stands, as a table, a picture and a link in Prefect's UI."""
+"""At a round's end: how the run stands, as a table, a picture and a link on the flow run's page."""
 
 from base64 import b64encode
 from pathlib import Path
 from typing import cast
 
-from prefect import task
 from prefect.artifacts import create_image_artifact, create_link_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 from prefect.variables import Variable
 
 from grpo_pipeline.config import RunConfig
@@ -22,9 +20,11 @@ REPORTS_URL = "grpo_pipeline_reports_url"
 """Prefect variable: where a web server shows the store root, such as http://host:8000; unset for links to files."""
 
 
-@task(name="show_rounds", cache_policy=NO_CACHE, persist_result=False)
 def show_rounds(config: RunConfig, last: Round) -> None:
-    """Publish all rounds up to this one: a row each, the learning curves, and where the report lies."""
+    """Publish all rounds up to this one: a row each, the learning curves, and where the report lies.
+
+    No task, so that these stand at the top of the flow run's artifacts.
+    """
     with publishing(f"round {last.number}"):
         rounds = rounds_up_to(config, last)
         summary = summarise(config, rounds)

@@ -49,7 +49,7 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
         with progress_artifact(*_address(stage, *args, **kwargs)):
             ref: R = run_stage(stage, *args, **kwargs)
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
-        if artifact is None:
+        if artifact is None or ref in args:  # a model from outside, or one that was handed on (choose_completer)
             return ref
         if artifact.cached:
             return Completed(name="Cached", message=f"{artifact.path} was there", data=ref)

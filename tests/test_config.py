@@ -89,7 +89,11 @@ def test_toml_and_overrides(tmp_path):
         ("prompt.template={question} {question}", "prompt: template must hold {question} exactly once"),
         ("sampling.stop=['']", "sampling.stop.0: .*at least 1 character"),
         ("policy.optimizer.betas=[0.9, 1.0]", "policy.optimizer.betas.1: .*less than 1"),
-        ("reward_model.kind=pairwise", "reward_model.kind = 'pairwise' is trained on preference pairs"),
+        (
+            "reward_model.kind=pairwise",
+            "reward_model.kind = 'pairwise' scores whole solutions.*supervision = 'outcome'",
+        ),
+        ("reward_model={kind='orm', token_form={}}", "reward_model: token_form is a PRM's"),
         ("policy.reward={length_weight=0.1, length_target=256}", "length_target = 256 is not below .*max_tokens = 256"),
         ("reward_model.kind=orm", "reward_model.kind = 'orm' scores whole solutions.*supervision = 'outcome'"),
         ("prompt.system=be kind", "prompt: system needs chat = true"),
@@ -136,3 +140,15 @@ def test_missing_and_broken_files(tmp_path):
 def test_sections_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
         ProblemsConfig(count=1).count = 2
+
+
+def test_a_refreshed_reward_model_has_its_own_passes_and_rate():
+    config = parse_config(
+        {"reward_model": {"optimizer": {"lr": 2e-3, "warmup_steps": 3}, "epochs": 4, "refresh_lr": 1e-3}}, "test"
+    ).reward_model
+    first, later = config.of_round(0), config.of_round(2)
+    assert (first.optimizer.lr, first.epochs) == (2e-3, 4)
+    assert (later.optimizer.lr, later.epochs, later.optimizer.warmup_steps) == (1e-3, 4, 3)
+    assert config.model_copy(update={"refresh_epochs": 1}).of_round(1).epochs == 1
+    # A refresh setting is no part of the first model's identity.
+    assert first == config.model_copy(update={"refresh_lr": 5e-4, "refresh_epochs": 9}).of_round(0)

@@ -3,8 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_pipeline.prm_dataset import build_orm_rows, build_pairs, build_prm_rows, require_training_rows
+from grpo_pipeline.prm_dataset import (
+    build_orm_rows,
+    build_pair_rows,
+    build_pairs,
+    build_prm_rows,
+    require_training_rows,
+)
+from grpo_pipeline.replay import mix_replay
 from grpo_pipeline.schemas import TABLES
+from grpo_pipeline.tables import conform
 
 IDS = pl.List(pl.Int32)
 
@@ -147,6 +155,33 @@ def test_pairs_by_hand():
         "chosen_token_ids": [10, 11, 12, 13],
         "rejected_token_ids": [30],
     }
+
+
+def test_pair_rows_end_where_solutions_are_scored(tmp_path):
+    """A pairwise model scores the last token that is no EOS (`outcome_sequences`); it is trained on the same."""
+    checked = make_checked(a="correct", b="correct", c="wrong", d="wrong", e="no_answer")
+    build = {"pairs_per_problem": 4, "eos_token_ids": {13, 99}, "seed": 0}
+    rows = build_pair_rows(ROLLOUTS, checked, PROBLEMS, max_length=5, **build)
+    assert rows.counts == {"rows": 2, "without_pair": 1, "too_long": 0}
+    pair = rows.frame.row(0, named=True)
+    assert pair["chosen_token_ids"] == [10, 11, 12]  # EOS (13) is not read
+    assert pair["rejected_token_ids"] in ([30], [60])
+    assert set(rows.frame["split"]) == {"train"}
+    conform(rows.frame, "preference_pairs", "test")
+    shorter = build_pair_rows(ROLLOUTS, checked, PROBLEMS, max_length=4, **build)
+    assert shorter.counts == {"rows": 0, "without_pair": 1, "too_long": 2}
+
+
+def test_pairs_are_replayed_as_other_rows_are():
+    rows = ROLLOUTS.filter(pl.col("problem_id") == "p")
+    checked = make_checked(a="correct", b="correct", c="wrong", d="wrong", e="no_answer")
+    new = build_pair_rows(rows, checked, PROBLEMS, max_length=9, pairs_per_problem=4, eos_token_ids={13}, seed=0).frame
+    old = new.with_columns(pair_id=pl.col("pair_id") + "-old", round=pl.lit(1, pl.Int32))
+    mixed = mix_replay(new, {1: old}, fraction=0.5, seed=0, eval_problem_ids={"q"})
+    assert (mixed.n_replay, mixed.composition) == (2, {1: 2})
+    assert mixed.frame.filter("is_replay")["pair_id"].str.ends_with("-old").all()
+    with pytest.raises(ValueError, match="rows twice"):
+        mix_replay(new, {1: new.with_columns(round=pl.lit(1, pl.Int32))}, fraction=0.5, seed=0, eval_problem_ids=())
 
 
 def test_a_response_sampled_twice_counts_once():

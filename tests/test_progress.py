@@ -85,3 +85,37 @@ def test_errors_pass_through_and_close_the_display(monkeypatch):
     except KeyError:
         pass
     assert module._shown is None
+
+
+def test_counts_and_the_share_that_is_done():
+    assert module.counts() == ()
+    assert module.fraction(module.counts()) is None
+    with progress("label_steps, round 1", 4, "shards") as outer:
+        outer.advance()
+        with progress("completing prefixes", None, "completions") as inner:
+            inner.advance(7)
+            assert module.counts() == (
+                module.Count("label_steps, round 1", "shards", 1, 4),
+                module.Count("completing prefixes", "completions", 7, None),
+            )
+            assert module.fraction(module.counts()) == 0.25
+        with progress("sampling rollouts", 60, "rollouts") as inner:
+            inner.advance(30)
+            assert module.fraction(module.counts()) == 1.5 / 4
+            inner.advance(60)  # more than was expected is no more than all
+            assert module.fraction(module.counts()) == 2 / 4
+        outer.advance(3)
+        assert module.fraction(module.counts()) == 1.0
+    assert module.counts() == ()
+
+
+def test_counts_of_a_child_follow_ones_own():
+    of_child = (module.Count("grpo, round 1", "steps", 3, 10),)
+    try:
+        module.relay(of_child)
+        with progress("policy, round 1", 1, "models"):
+            assert module.counts()[1:] == of_child
+            assert module.fraction(module.counts()) == 0.3
+    finally:
+        module.relay(())
+    assert module.counts() == ()

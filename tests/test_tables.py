@@ -1,5 +1,8 @@
 """conform, scan and join; and that every table's file opens with polars and with datasets."""
 
+import subprocess
+import sys
+
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -265,3 +268,10 @@ def test_join_keeps_the_lefts_names():
     assert join(left, right).to_dicts() == [{"rollout_id": "b", "text": "two", "text_right": "step"}]
     assert join(left, right, how="left")["text_right"].to_list() == [None, "step"]
     assert join(left, right, how="anti")["rollout_id"].to_list() == ["a"]
+
+
+def test_an_empty_table_has_arrows_types_and_needs_no_pandas():
+    for name, spec in TABLES.items():
+        assert empty(name).schema == pl.from_arrow(spec.schema.empty_table()).schema
+    code = "import sys; from grpo_pipeline.tables import empty; empty('steps'); sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

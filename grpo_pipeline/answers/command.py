@@ -10,6 +10,7 @@ from rich.table import Table
 from grpo_pipeline.answers.many import check_many
 from grpo_pipeline.answers.verdicts import CHECKER_VERSION, REASONS, Check, Mode, count_reasons
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.json_lines import parse_lines, read_text
 
 MODES = ("answer", "solution")
 
@@ -45,32 +46,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     Raises:
         UserError: naming file, line, field and what to do.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; give the path of a JSONL file") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: this is a folder; give the path of a JSONL file") from None
-    except PermissionError:
-        raise UserError(f"{path}: this file may not be read; look at its permissions") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    rows = [_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-    if not rows:
-        raise UserError(f"{path}: the file holds no rows; each line is a JSON object with gold and pred")
-    return rows
+    return [_row(where, row) for where, row in parse_lines(read_text(path), path)]
 
 
-def _row(path: Path, number: int, line: str) -> dict[str, Any]:
-    where = f"{path}, line {number}"
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{where}: not JSON ({error.msg} at character {error.pos + 1}); write one object a line"
-        ) from None
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is needed, with the fields gold and pred, not {type(row).__name__}")
+def _row(where: str, row: dict[str, Any]) -> dict[str, Any]:
     for field in ("gold", "pred"):
         if field not in row:
             raise UserError(f"{where}: the field {field!r} is missing; its fields are {sorted(row)}")

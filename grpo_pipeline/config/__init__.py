@@ -12,14 +12,15 @@ from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfi
 from grpo_pipeline.config.labelling import LabellingConfig
 from grpo_pipeline.config.load import load_config, parse_config
 from grpo_pipeline.config.policy import DpoConfig, GrpoConfig, MethodName, PolicyConfig, PpoConfig, RewardConfig
-from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig
+from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig, TokenFormConfig
 from grpo_pipeline.config.run import RunConfig, StoreConfig
-from grpo_pipeline.config.training import LoraConfig, OptimizerConfig, TrainingConfig
+from grpo_pipeline.config.training import NO_NUMBERS, LoraConfig, OptimizerConfig, TrainingConfig
 from grpo_pipeline.config.variants import seed_config, variant_config
 
 __all__ = [
     "EMBEDDED",
     "FAST_COMPARISON",
+    "NO_NUMBERS",
     "START",
     "ClaimConfig",
     "ComparisonConfig",
@@ -44,6 +45,7 @@ __all__ = [
     "SamplingConfig",
     "Section",
     "StoreConfig",
+    "TokenFormConfig",
     "TrainingConfig",
     "VariantConfig",
     "load_config",

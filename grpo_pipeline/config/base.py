@@ -1,8 +1,9 @@
 """What every section of the configuration is made of: closed, frozen models and bounded number types."""
 
+import re
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -10,6 +11,27 @@ PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
+
+
+def without_credentials(url: str) -> str:
+    """The URL, if it holds no user or password; ValueError if it does."""
+    if _CREDENTIALS.search(url):
+        raise ValueError(
+            "credentials in a URL end up in manifests and logs; take them out, and give them by the environment "
+            "(such as AWS_ACCESS_KEY_ID) or a file that the storage library reads"
+        )
+    return url
+
+
+def mask_credentials(text: str) -> str:
+    """Text without the user and password of any URL in it."""
+    return _CREDENTIALS.sub("//***@", text)
+
+
+_CREDENTIALS = re.compile(r"//[^/@\s]+@")
+
+Url = Annotated[str, AfterValidator(without_credentials)]
+"""A URL or a path, which a run writes down and shows: never with a password in it."""
 
 EMBEDDED = "embedded"
 """Name of the tiny model that ships with the project (data/tiny)."""

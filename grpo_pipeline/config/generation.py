@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section
+from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section, Url
 
 
 class SamplingConfig(Section):
@@ -31,8 +31,11 @@ class EngineConfig(Section):
         0.9, description="vllm: share of the device's memory that it may take."
     )
     tensor_parallel_size: PositiveInt = Field(1, description="vllm: GPUs that one model is spread over.")
+    enforce_eager: bool = Field(
+        False, description="vllm: neither compile nor capture graphs: starts sooner, samples slower."
+    )
     max_model_len: PositiveInt | None = Field(None, description="Context limit; null takes the model's.")
-    base_url: str | None = Field(None, description="server: address of an OpenAI-compatible server's /v1.")
+    base_url: Url | None = Field(None, description="server: address of an OpenAI-compatible server's /v1.")
     concurrency: PositiveInt = Field(64, description="server: requests under way at once.")
 
     @model_validator(mode="after")

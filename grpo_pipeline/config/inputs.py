@@ -2,9 +2,12 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from grpo_pipeline.config.base import EMBEDDED, NonNegativeInt, PositiveInt, Section
+
+READERS = ("auto", "gsm8k", "math500", "svamp", "columns")
+"""Forms of problem records that need no function of the user's."""
 
 
 class ModelConfig(Section):
@@ -27,8 +30,10 @@ class ProblemsConfig(Section):
         description="'synthetic' (generated), a .parquet/.jsonl/.json file, a folder, or a Hugging Face data set id "
         "(id:configuration where it has several).",
     )
-    reader: Literal["auto", "gsm8k", "math500", "svamp", "columns"] = Field(
-        "auto", description="Form of the records; auto looks at the first record's columns."
+    reader: str = Field(
+        "auto",
+        description="Form of the records: auto (looks at the first record's columns), gsm8k, math500, svamp, columns, "
+        "or a user's 'module:function' (docs/extend.md).",
     )
     columns: dict[str, str] = Field(
         default_factory=dict,
@@ -48,6 +53,13 @@ class ProblemsConfig(Section):
     decontaminate: bool = Field(
         True, description="Drop training problems whose normalised text matches an evaluation problem."
     )
+
+    @field_validator("reader")
+    @classmethod
+    def _known_reader(cls, reader: str) -> str:
+        if reader not in READERS and ":" not in reader:
+            raise ValueError(f"{reader!r} is none of {', '.join(READERS)}; your own is named as 'module:function'")
+        return reader
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from grpo_pipeline.config.base import mask_credentials
 from grpo_pipeline.config.run import RunConfig
 from grpo_pipeline.errors import UserError
 
@@ -77,7 +78,7 @@ def _explain(error: ValidationError, where: str) -> str:
         else:
             message = item["msg"].removeprefix("Value error, ")
             given = "" if isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
-            lines.append(f"  {key}: {message}{given}")
+            lines.append(f"  {key}: {message}{mask_credentials(given)}")
     return "\n".join(lines)
 
 

@@ -100,7 +100,7 @@ class PolicyConfig(Section):
     """Training of the policy: one loop, six methods (METHOD 5)."""
 
     method: MethodName = Field("grpo", description="Which of the six methods.")
-    optimizer: OptimizerConfig = Field(default_factory=lambda: OptimizerConfig(lr=1e-6))
+    optimizer: OptimizerConfig = OptimizerConfig(lr=1e-6)
     steps: PositiveInt = Field(30, description="Exploration steps (online methods) or optimizer steps (offline).")
     problems_per_step: PositiveInt = Field(16, description="Problems in an exploration step.")
     rollouts_per_problem: Annotated[int, Field(ge=1)] = Field(64, description="G, rollouts of each problem.")
@@ -109,10 +109,10 @@ class PolicyConfig(Section):
     kl_limit: PositiveFloat | None = Field(
         None, description="Online methods: stop when the KL to the reference exceeds it."
     )
-    grpo: GrpoConfig = Field(default_factory=GrpoConfig)
-    ppo: PpoConfig = Field(default_factory=PpoConfig)
-    dpo: DpoConfig = Field(default_factory=DpoConfig)
-    reward: RewardConfig = Field(default_factory=RewardConfig)
+    grpo: GrpoConfig = GrpoConfig()
+    ppo: PpoConfig = PpoConfig()
+    dpo: DpoConfig = DpoConfig()
+    reward: RewardConfig = RewardConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:

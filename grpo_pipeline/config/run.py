@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section
+from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section, Url
 from grpo_pipeline.config.comparison import ComparisonConfig, variant_policy
 from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
 from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
@@ -26,7 +26,7 @@ class RunConfig(Section):
     """A whole run."""
 
     name: str = Field("quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder of the run.")
-    root: str = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
+    root: Url = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
     seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
     rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
     child_processes: bool = Field(
@@ -34,38 +34,33 @@ class RunConfig(Section):
         description="Flows run each stage that uses a model in a child process: its memory is free after it, and it "
         "ends with the flow, however that ends.",
     )
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    problems: ProblemsConfig = Field(default_factory=lambda: ProblemsConfig(count=1024))
-    prompt: PromptConfig = Field(default_factory=PromptConfig)
-    sampling: SamplingConfig = Field(default_factory=SamplingConfig)
-    engine: EngineConfig = Field(default_factory=EngineConfig)
-    labelling: LabellingConfig = Field(default_factory=LabellingConfig)
-    reward_model: RewardModelConfig = Field(default_factory=RewardModelConfig)
-    policy: PolicyConfig = Field(default_factory=PolicyConfig)
-    training: TrainingConfig = Field(default_factory=TrainingConfig)
-    replay: ReplayConfig = Field(default_factory=ReplayConfig)
-    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    comparison: ComparisonConfig = Field(default_factory=ComparisonConfig)
+    model: ModelConfig = ModelConfig()
+    problems: ProblemsConfig = ProblemsConfig(count=1024)
+    prompt: PromptConfig = PromptConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = EngineConfig()
+    labelling: LabellingConfig = LabellingConfig()
+    reward_model: RewardModelConfig = RewardModelConfig()
+    policy: PolicyConfig = PolicyConfig()
+    training: TrainingConfig = TrainingConfig()
+    replay: ReplayConfig = ReplayConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    comparison: ComparisonConfig = ComparisonConfig()
     prm_dataset: str | None = Field(
         None,
         description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
         "solutions of the starting policy are sampled and labelled.",
     )
-    prm_evaluation: PrmEvaluationConfig = Field(default_factory=PrmEvaluationConfig)
-    store: StoreConfig = Field(default_factory=StoreConfig)
+    prm_evaluation: PrmEvaluationConfig = PrmEvaluationConfig()
+    store: StoreConfig = StoreConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         hard_only = self.labelling.schedule not in ("brute", "soft_adaptive") or self.labelling.skip_correct
-        if self.reward_model.label == "soft" and hard_only:
+        if self.reward_model.kind == "prm" and self.reward_model.label == "soft" and hard_only:
             raise ValueError(
                 "reward_model.label = 'soft' needs labelling.schedule 'brute' or 'soft_adaptive' without skip_correct: "
                 "other schedules stop at the first success and give hard labels only; set reward_model.label = 'hard'"
-            )
-        if self.reward_model.kind == "pairwise":
-            raise ValueError(
-                "reward_model.kind = 'pairwise' is trained on preference pairs, which no flow makes; use prm or orm, "
-                "or call training.reward_model.train_reward_model with prm_dataset.build_pairs"
             )
         reward = self.policy.reward
         if reward.length_weight > 0 and reward.length_target >= self.sampling.max_tokens:

@@ -26,6 +26,12 @@ class LoraConfig(Section):
     target_modules: tuple[str, ...] | Literal["all-linear"] = Field("all-linear", description="Adapted layers.")
 
 
+Tracker = Literal["tensorboard", "trackio", "wandb"]
+
+NO_NUMBERS = frozenset({"checkpoint_every", "processes", "launcher", "report_to", "report_project"})
+"""Settings of `TrainingConfig` that change nothing in what is learnt: they enter no fingerprint."""
+
+
 class TrainingConfig(Section):
     """What every trainer shares."""
 
@@ -33,6 +39,21 @@ class TrainingConfig(Section):
         16384, description="Token budget of one forward and backward; halved on out-of-memory."
     )
     packing: bool = Field(True, description="Padding-free batches; off is the plain padded path.")
+    fused_layers: bool = Field(
+        True, description="Packed Llama-family models on a CPU: our fused layers; off is transformers' own."
+    )
     checkpoint_every: NonNegativeInt = Field(10, description="Optimizer steps between checkpoints; 0 for none.")
     gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass.")
     lora: LoraConfig | None = Field(None, description="Train adapters instead of all weights.")
+    processes: PositiveInt = Field(
+        1, description="Processes that train together, one a GPU; more than one are started by `accelerate launch`."
+    )
+    launcher: str = Field(
+        "ddp",
+        description="How they hold the weights: ddp (each whole), fsdp2 (cut over them), or the path of an accelerate "
+        "configuration (configs/accelerate).",
+    )
+    report_to: tuple[Tracker, ...] = Field(
+        (), description="Where metrics go besides the metrics table, each an installed library (docs/training.md)."
+    )
+    report_project: str = Field("grpo-pipeline", description="Project under which trackio and wandb keep the run.")

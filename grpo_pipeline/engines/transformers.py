@@ -1,7 +1,7 @@
 """The transformers engine: the embedded default, on CPU or GPU, over a model that a trainer may share."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -66,6 +66,19 @@ class TransformersEngine:
 
     def set_version(self, model_id: str) -> None:
         """Say that the shared module's weights are another version now."""
+        self.model_id = model_id
+
+    def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], model_id: str) -> None:
+        """Take new weights into an engine that shares its module with nobody.
+
+        Args:
+            weights: Name and tensor of every weight, as `named_parameters` names them.
+            model_id: Id of the new version.
+        """
+        own = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, weight in weights:
+                own[name].copy_(weight)
         self.model_id = model_id
 
     def generate(

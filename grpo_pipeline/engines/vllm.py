@@ -103,6 +103,8 @@ class VllmEngine:
         """
         # vLLM's own reload: the layers' loaders are gone by now, and packed layouts must be made anew.
         self._llm.collective_rpc("reload_weights", args=(list(_named_weights(weights)),))
+        if self._llm.llm_engine.vllm_config.device_config.device_type == "cpu":
+            self._llm.apply_model(_pack_tied_head)
         if not self._llm.reset_prefix_cache():
             raise RuntimeError("vLLM did not reset its prefix cache: requests are still running")
         self.model_id = model_id
@@ -139,6 +141,8 @@ class VllmEngine:
             stop=list(sampling.stop),
             stop_token_ids=sorted(self._eos_ids),
             logprobs=0,
+            # Text is made once, at the end, by the same rules for all engines; vLLM needs it only to find stops.
+            detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
@@ -172,6 +176,7 @@ def _start(folder: Path, model: ModelConfig, engine: EngineConfig) -> Any:
             max_num_seqs=engine.max_batch,
             gpu_memory_utilization=engine.gpu_memory_utilization,
             tensor_parallel_size=engine.tensor_parallel_size,
+            enforce_eager=engine.enforce_eager,
             enable_prefix_caching=True,
             logprobs_mode="processed_logprobs",  # at the sampling temperature
             generation_config="vllm",  # sampling settings come from the run, never from the model's folder
@@ -190,6 +195,19 @@ def _take(output: Any, outputs: Outputs) -> None:
     outputs.add(
         int(index), int(sample), token_ids, logprobs, "stop" if completion.finish_reason == "stop" else "length"
     )
+
+
+def _pack_tied_head(model: Any) -> None:
+    """Pack a head anew that shares the embeddings' weight.
+
+    On a CPU vLLM computes with a packed copy of each matrix, which its reload makes anew for a layer whose weights
+    it loaded; a tied head has none of its own in the file and would go on with the old copy (seen with 0.32).
+    """
+    if not getattr(model.config, "tie_word_embeddings", False):
+        return
+    for module in model.modules():
+        if type(module).__name__ == "ParallelLMHead":
+            module.quant_method.process_weights_after_loading(module)
 
 
 def _named_weights(weights: Any) -> Iterable[tuple[str, Any]]:

@@ -30,9 +30,11 @@ def judge_rollouts(problems: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
             maintain_order="left",
         )
     )
-    rows = [
-        (rollout_id, problem_id, index, good)
-        for rollout_id, problem_id, indices, texts, meta in solutions.iter_rows()
-        for index, good in zip(indices, judge_steps(meta, texts), strict=True)
-    ]
+    judged: dict[tuple[str, ...], list[bool]] = {}  # rollouts of a problem are often alike
+    rows = []
+    for rollout_id, problem_id, indices, texts, meta in solutions.iter_rows():
+        key = (problem_id, *texts)
+        if key not in judged:
+            judged[key] = judge_steps(meta, texts)
+        rows += [(rollout_id, problem_id, index, good) for index, good in zip(indices, judged[key], strict=True)]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

@@ -19,15 +19,30 @@ def import_command(
     neutral: Annotated[
         str, typer.Option(help="What PRM800K's neutral ratings train as: good, bad or unlabelled.")
     ] = "good",
+    template: Annotated[
+        str | None, typer.Option(help="Text around the question in training rows, as prompt.template.")
+    ] = None,
     max_length: Annotated[int, typer.Option(help="Longest training row, in tokens.")] = 2048,
 ) -> None:
     """Read others' step labels, as solutions to evaluate on and rows to train a PRM on."""
     from grpo_pipeline.exchange.importing import import_file
     from grpo_pipeline.exchange.records import Neutral
+    from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 
     _one_of("--split", split, ("train", "eval"))
     _one_of("--neutral", neutral, get_args(Neutral))
-    ref = import_file(file, form, out, model=model, split=split, neutral=cast(Neutral, neutral), max_length=max_length)
+    if template is not None and template.count("{question}") != 1:
+        raise UserError(f"--template {template!r}: it must hold {{question}} exactly once")
+    ref = import_file(
+        file,
+        form,
+        out,
+        model=model,
+        split=split,
+        neutral=cast(Neutral, neutral),
+        template=template or DEFAULT_TEMPLATE,
+        max_length=max_length,
+    )
     typer.echo(f"{ref}{' (was there already)' if ref.cached else ''}")
     for name, count in ref.manifest().counts.items():
         typer.echo(f"  {name}: {count:,}")

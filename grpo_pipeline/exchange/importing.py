@@ -12,6 +12,7 @@ from grpo_pipeline.exchange.files import read_form
 from grpo_pipeline.exchange.forms import find_form
 from grpo_pipeline.exchange.records import Neutral, PairRecord, StepRecord
 from grpo_pipeline.exchange.tables import pairs_table, problems_table, solution_ids, solutions_table
+from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 
 STAGE = "imported"
@@ -27,6 +28,7 @@ def import_file(
     model: Path | None = None,
     split: str = "train",
     neutral: Neutral = "good",
+    template: str = DEFAULT_TEMPLATE,
     max_length: int = 2048,
 ) -> ArtifactRef:
     """Read a file into an artifact of the store at `out`.
@@ -42,6 +44,7 @@ def import_file(
         model: Folder whose tokenizer cuts the texts for `prm_dataset`; None leaves that table out.
         split: train or eval: whether a reward model may be trained on the rows.
         neutral: What PRM800K's neutral ratings train as.
+        template: Text around the question in `prm_dataset`, as `prompt.template` has it.
         max_length: Longest row of `prm_dataset`, in tokens.
 
     Raises:
@@ -63,6 +66,8 @@ def import_file(
     settings: dict[str, str | int | None] = {"form": form, "file": path.name, "sha256": file_hash, "split": split}
     if model is not None:
         settings |= {"tokenizer": tokenizer_hash, "neutral": neutral, "max_length": max_length}
+        if template != DEFAULT_TEMPLATE:
+            settings["template"] = template
     spec = StageSpec(stage=STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)
 
     with_gold = [r for r in records if isinstance(r, StepRecord) and r.gold_answer is not None]
@@ -88,7 +93,7 @@ def import_file(
             from grpo_pipeline.exchange.rows import build_text_rows
 
             rows, dropped = build_text_rows(
-                solutions, ids, tokenizer, split=split, neutral=neutral, max_length=max_length
+                solutions, ids, tokenizer, split=split, neutral=neutral, template=template, max_length=max_length
             )
             frames["prm_dataset"] = rows
             counts |= {"rows": rows.height, **dropped}

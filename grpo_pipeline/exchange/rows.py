@@ -14,6 +14,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.records import Neutral, StepRecord, hard, settle_neutral
 from grpo_pipeline.models.forms import StepwiseForm
 from grpo_pipeline.problems.identity import problem_id
+from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 from grpo_pipeline.tables import from_rows
 
 
@@ -24,6 +25,7 @@ def build_text_rows(
     *,
     split: str,
     neutral: Neutral,
+    template: str = DEFAULT_TEMPLATE,
     max_length: int,
 ) -> tuple[pl.DataFrame, Counter[str]]:
     """`prm_dataset` rows of records, up to the last labelled step of each.
@@ -36,6 +38,7 @@ def build_text_rows(
         tokenizer: The reward model's.
         split: train or eval, for all of them.
         neutral: What a neutral rating becomes.
+        template: Text around the question.
         max_length: Tokens of question and solution at most.
 
     Returns:
@@ -45,7 +48,7 @@ def build_text_rows(
     Raises:
         UserError: A step that has no token of its own.
     """
-    form = StepwiseForm(tokenizer)
+    form = StepwiseForm(tokenizer, template=template)
     dropped: Counter[str] = Counter()
     rows = []
     for record, name in zip(records, ids, strict=True):

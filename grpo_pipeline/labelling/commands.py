@@ -19,7 +19,7 @@ from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 from grpo_pipeline.store.sources import sources_of
 
 RELABEL_STAGE = "relabel"
-_RELABEL_VERSION = 1
+_RELABEL_VERSION = 2
 _AUDITED = ("problems", "rollouts", "checked", "steps", "completions", "step_labels")
 
 
@@ -74,11 +74,18 @@ def relabel_artifact(ref: ArtifactRef, rule: Rule, judge: ArtifactRef | None = N
     )
 
     def make(_: int) -> ShardResult:
-        second = None if judge is None else judge.read("step_labels")
+        second = None if judge is None else judge.read(_opinion_table(judge))
         labels = relabel(ref.read("step_labels"), rule, second)
         return ShardResult({"step_labels": labels}, counts={"steps_unlabelled": labels["hard"].null_count()})
 
     return Store(ref.root).build(spec, 1, make)
+
+
+def _opinion_table(ref: ArtifactRef) -> str:
+    for table in ("judgements", "step_labels"):
+        if table in ref.tables:
+            return table
+    raise UserError(f"--judge {ref}: it has neither judgements (`grpo-pipeline judge`) nor step labels")
 
 
 def audited_set(ref: ArtifactRef) -> AuditedSet:

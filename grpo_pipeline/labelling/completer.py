@@ -1,5 +1,6 @@
 """Gets draws of prefixes: from the ledger where they are there, else from the engine, and has them checked."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingParams, TokenizerLike
 from grpo_pipeline.labelling.evidence import Kind, Tally, kind_of
 from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
-from grpo_pipeline.labelling.prefixes import continuation_text, prefix_text
+from grpo_pipeline.labelling.prefixes import continuation_text, ends_at_once, prefix_text
 from grpo_pipeline.progress import Bar
 from grpo_pipeline.rollouts import Checker, run_checker
 from grpo_pipeline.seeds import derive_seed
+
+_log = logging.getLogger(__name__)
+_POLL_S = 0.1
 
 
 @dataclass(slots=True)
@@ -96,6 +100,7 @@ class Completer:
         self._ledger = ledger
         self._checker = checker
         self._checker_version = checker_version
+        self._claimant = ledger.new_claimant()
         self.costs = Costs()
 
     def fill(self, wanted: Iterable[tuple[Prefix, int]], bar: Bar) -> None:
@@ -108,21 +113,48 @@ class Completer:
         prefixes = []
         for prefix, n in wanted:
             if n > prefix.n_asked:
-                self._recall(prefix, n)
                 prefix.n_asked = n
+                self._recall(prefix, bar)
                 prefixes.append(prefix)
-        bar.advance(sum(len(prefix.draws) - len(prefix.kinds) for prefix in prefixes))
-        self._sample([prefix for prefix in prefixes if len(prefix.draws) < prefix.n_asked], bar)
+        self._complete([prefix for prefix in prefixes if len(prefix.draws) < prefix.n_asked], bar)
         self._check(prefixes)
         for prefix in prefixes:
             draws = [prefix.draws[index] for index in range(len(prefix.kinds), prefix.n_asked)]
             prefix.kinds += [kind_of(draw.finish_reason, str(draw.verdict)) for draw in draws]
 
-    def _recall(self, prefix: Prefix, n: int) -> None:
-        for draw in self._ledger.find(prefix.key, prefix.n_asked, n):
-            prefix.draws[draw.index] = draw
-            self.costs.completions_reused += 1
-            self.costs.tokens_reused += draw.n_tokens
+    def _recall(self, prefix: Prefix, bar: Bar) -> None:
+        for draw in self._ledger.find(prefix.key, len(prefix.kinds), prefix.n_asked):
+            if draw.index not in prefix.draws:
+                prefix.draws[draw.index] = draw
+                self.costs.completions_reused += 1
+                self.costs.tokens_reused += draw.n_tokens
+                bar.advance()
+
+    def _complete(self, prefixes: list[Prefix], bar: Bar) -> None:
+        """Sample what is missing; what another worker is sampling is waited for, once our own share is done."""
+        waiting, said = prefixes, False
+        while waiting:
+            mine = self._ledger.claim((prefix.key for prefix in waiting), self._claimant)
+            try:
+                # Another worker may have sampled a prefix between our look and our claim.
+                waiting = self._still_missing(waiting, bar)
+                # One question with two gold answers is two prefixes with the same draws.
+                ours = {prefix.key: prefix for prefix in reversed(waiting) if prefix.key in mine}
+                self._sample(list(ours.values()), bar)
+            finally:
+                self._ledger.release(mine, self._claimant)
+            waiting = self._still_missing(waiting, bar)
+            if waiting and not ours:
+                if not said:
+                    _log.info("%d prefixes are being completed by another worker; waiting for it", len(waiting))
+                    said = True
+                time.sleep(_POLL_S)
+
+    def _still_missing(self, prefixes: list[Prefix], bar: Bar) -> list[Prefix]:
+        missing = [prefix for prefix in prefixes if len(prefix.draws) < prefix.n_asked]
+        for prefix in missing:
+            self._recall(prefix, bar)
+        return [prefix for prefix in missing if len(prefix.draws) < prefix.n_asked]
 
     def _sample(self, prefixes: list[Prefix], bar: Bar) -> None:
         if not prefixes:
@@ -141,11 +173,12 @@ class Completer:
 
         def keep(request: int, samples: list[Sample]) -> None:
             prefix, seeds = prefixes[request], requests[request].seeds
+            so_far = prefix_text(self._engine.tokenizer, prefix.response)
             draws = [
-                self._draw(prefix, index, seed, sample)
+                self._draw(prefix, so_far, index, seed, sample)
                 for index, seed, sample in zip(missing[request], seeds, samples, strict=True)
             ]
-            self._ledger.add(prefix.key, draws)
+            self._ledger.add(prefix.key, draws, self._claimant)
             prefix.draws.update({draw.index: draw for draw in draws})
             self.costs.completions_sampled += len(draws)
             self.costs.tokens_sampled += sum(draw.n_tokens for draw in draws)
@@ -158,19 +191,22 @@ class Completer:
     def _draw_seed(self, prefix: Prefix, index: int) -> int:
         return derive_seed(self._seed, "completions", prefix.key.completer_id, prefix.key.prefix_hash, index)
 
-    def _draw(self, prefix: Prefix, index: int, seed: int, sample: Sample) -> Draw:
+    def _draw(self, prefix: Prefix, so_far: str, index: int, seed: int, sample: Sample) -> Draw:
         sample = cut(sample, prefix.max_tokens, self._engine.tokenizer)
-        so_far = prefix_text(self._engine.tokenizer, prefix.response)
+        text = continuation_text(self._engine.tokenizer, so_far, prefix.response, sample)
+        finish_reason = sample.finish_reason
+        if ends_at_once(so_far, text, self._sampling.stop):
+            text, finish_reason = "", "stop"
         return Draw(
             index=index,
             rollout_id=prefix.rollout_id,
             problem_id=prefix.problem_id,
             step_index=prefix.step_index,
             n_tokens=len(sample.token_ids),
-            text=continuation_text(self._engine.tokenizer, so_far, prefix.response, sample),
-            finish_reason=sample.finish_reason,
+            text=text,
+            finish_reason=finish_reason,
             seed=seed,
-            verdict="no_answer" if sample.finish_reason == "length" else None,
+            verdict="no_answer" if finish_reason == "length" else None,
         )
 
     def _check(self, prefixes: list[Prefix]) -> None:

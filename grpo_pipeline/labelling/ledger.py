@@ -6,24 +6,35 @@ round with the same completer costs only the missing samples.
 
 It is a folder with one SQLite file in write-ahead mode. A finished request is one transaction: it is there
 after SIGKILL, and a tail that was torn while being written is left out when the file is next opened. Rows and
-index are on disk, so memory does not grow with their number, and several processes of one machine may share the file.
+index are on disk, so memory does not grow with their number. Several processes of one machine may share the
+file, and claims (`claims`) see to it that they never sample the same prefix at once. Write-ahead mode shares
+memory between its users, so the folder must be on a local disk: over a network file system two machines would
+corrupt it.
 """
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import polars as pl
 
 from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.labelling import claims
+from grpo_pipeline.labelling.claims import Claims
+from grpo_pipeline.labelling.mounts import network_filesystem
 from grpo_pipeline.seeds import derive_id
 from grpo_pipeline.tables import empty
 
+_log = logging.getLogger(__name__)
+
 FILE = "completions.sqlite"
+WORKERS = "workers"
 _FORMAT = 1
 _BUSY_SECONDS = 60.0
 
@@ -132,6 +143,8 @@ class Ledger:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise UserError(f"{folder}: cannot hold the ledger ({error.strerror}); name another folder") from None
+            if kind := network_filesystem(folder):
+                _log.warning("the ledger %s is on %s: use it from one machine at a time, or it may break", folder, kind)
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -141,6 +154,7 @@ class Ledger:
             # The system keeps what a killed process has written; only a power cut can lose the last rows.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute(_CREATE)
+            self._connection.execute(claims.CREATE)
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found == 0:
                 self._connection.execute(f"PRAGMA user_version = {_FORMAT}")
@@ -150,6 +164,8 @@ class Ledger:
         if found not in (0, _FORMAT):
             self._connection.close()
             raise UserError(f"{path}: a ledger of format {found}, this version reads {_FORMAT}; use another file")
+        with self._transaction():
+            self._claims = Claims(self._connection, None if folder is None else folder / WORKERS)
 
     def __enter__(self) -> Self:
         return self
@@ -160,6 +176,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
+            self._claims.close()
             self._connection.close()
 
     def __len__(self) -> int:
@@ -177,8 +194,31 @@ class Ledger:
             rows = self._connection.execute(query, (key.text, first, end)).fetchall()
         return [Draw(*row) for row in rows]
 
-    def add(self, key: PrefixKey, draws: Sequence[Draw]) -> None:
-        """Write a finished request's draws, all or none; draws that are there already stay as they are."""
+    def new_claimant(self) -> str:
+        """A name to claim prefixes under; one for each sampler."""
+        return self._claims.new_claimant()
+
+    def claim(self, keys: Iterable[PrefixKey], claimant: str) -> set[PrefixKey]:
+        """Claim prefixes before sampling them, but for those that another living sampler has claimed.
+
+        Returns:
+            Those claimed. What was sampled of them meanwhile is to be found now, and nobody else adds to it.
+        """
+        by_text = {key.text: key for key in keys}
+        with self._transaction():
+            claimed = self._claims.claim(by_text, claimant)
+        return {key for text, key in by_text.items() if text in claimed}
+
+    def release(self, keys: Iterable[PrefixKey], claimant: str) -> None:
+        """Give up claims on prefixes that were not sampled after all."""
+        with self._transaction():
+            self._claims.release((key.text for key in keys), claimant)
+
+    def add(self, key: PrefixKey, draws: Sequence[Draw], claimant: str | None = None) -> None:
+        """Write a finished request's draws, all or none, and give up the claim on their prefix.
+
+        Draws that are there already stay as they are.
+        """
         rows = [
             (
                 key.text,
@@ -200,7 +240,10 @@ class Ledger:
             )
             for draw in draws
         ]
-        self._write(f"INSERT OR IGNORE INTO completions ({_COLUMNS}) VALUES ({_PLACES})", rows)
+        with self._transaction():
+            self._connection.executemany(f"INSERT OR IGNORE INTO completions ({_COLUMNS}) VALUES ({_PLACES})", rows)
+            if claimant is not None:
+                self._claims.release((key.text,), claimant)
 
     def set_verdicts(self, checked: Iterable[tuple[PrefixKey, Draw]]) -> None:
         """Write what the checker said of draws that are in the ledger."""
@@ -208,17 +251,20 @@ class Ledger:
             (draw.answer, draw.verdict, draw.gold_answer, draw.checker_version, key.text, draw.index)
             for key, draw in checked
         ]
-        self._write(
-            "UPDATE completions SET answer = ?, verdict = ?, gold_answer = ?, checker_version = ?"
-            " WHERE prefix_key = ? AND completion_index = ?",
-            rows,
-        )
+        with self._transaction():
+            self._connection.executemany(
+                "UPDATE completions SET answer = ?, verdict = ?, gold_answer = ?, checker_version = ?"
+                " WHERE prefix_key = ? AND completion_index = ?",
+                rows,
+            )
 
-    def _write(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """A write transaction: all or nothing, and no other writer meanwhile."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._connection.executemany(statement, rows)
+                yield
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise

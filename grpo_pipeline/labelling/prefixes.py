@@ -45,3 +45,18 @@ def continuation_text(tokenizer: TokenizerLike, so_far: str, response_token_ids:
     alone = tokenizer.decode(sample.token_ids.tolist(), skip_special_tokens=True)
     surplus = len(alone) - len(sample.text)
     return joined[len(so_far) : len(joined) - max(surplus, 0)]
+
+
+def ends_at_once(so_far: str, continuation: str, stop: Sequence[str]) -> bool:
+    """Whether a stop string that began in the solution so far is completed by the continuation.
+
+    Engines look for stop strings in what they sample. Sampled in one piece, the solution would have ended here
+    already: at an empty line, say, of which the prefix holds the first line break.
+
+    Args:
+        so_far: `prefix_text` of the prefix.
+        continuation: What a sample adds to it.
+        stop: Strings that end a solution.
+    """
+    # One character less on each side: a stop string that lies on one side alone is the engine's business.
+    return any(text in so_far[max(0, len(so_far) - len(text) + 1) :] + continuation[: len(text) - 1] for text in stop)

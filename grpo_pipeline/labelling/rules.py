@@ -64,11 +64,13 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
     Args:
         step_labels: The ``step_labels`` table.
         rule: The rule.
-        judge: For ``consensus``: ``rollout_id``, ``step_index``, ``hard``, a second opinion from another
-            completer's step labels or from a judge model. A null counts as not bad.
+        judge: For ``consensus``: ``rollout_id``, ``step_index``, ``hard``, a second opinion: another
+            completer's ``step_labels`` or a judge's ``judgements``. A null counts as not bad; a solution
+            without a row was not judged.
 
     Returns:
-        A ``step_labels`` table in the order of the given one.
+        A ``step_labels`` table in the order of the given one; with a judge its labels are in
+        ``second_opinion``, whether it agrees or not.
 
     Raises:
         UserError: A consensus rule without a judge, or a judge for another rule.
@@ -76,6 +78,8 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
     if (rule.name == "consensus") != (judge is not None):
         raise UserError("rule consensus needs a second table of labels (judge), and no other rule takes one")
     frame = step_labels.with_row_index("_row").sort(_KEY)
+    if "second_opinion" not in frame.columns:  # written before there was that column
+        frame = frame.with_columns(second_opinion=pl.lit(None, pl.Int32))
     frame = frame.with_columns(_derived(rule.truncated))
     frame = frame.with_columns(hard=_hard(rule).cast(pl.Int32))
     if rule.name == "first_error":
@@ -84,7 +88,9 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
         both = _first_bad(frame).join(_first_bad(judge), on="rollout_id", suffix="_judge")
         agreed = both.filter(pl.col("first_bad").eq_missing(pl.col("first_bad_judge")))
         kept = pl.col("rollout_id").is_in(agreed["rollout_id"].implode())
-        frame = frame.with_columns(pl.when(kept).then(pl.col("hard", "soft")))
+        opinions = judge.select(*_KEY, second_opinion=pl.col("hard").cast(pl.Int32))
+        frame = frame.with_columns(pl.when(kept).then(pl.col("hard", "soft", "ci_low", "ci_high")))
+        frame = frame.drop("second_opinion").join(opinions, on=_KEY, how="left")
     return frame.sort("_row").select(*TABLES["step_labels"].schema.names)
 
 

@@ -66,7 +66,9 @@ class Ppo:
             old_values = batch.require("old_values", self.name)
             clipped = old_values + (values - old_values).clamp(-epsilon, epsilon)
             clipped_error = (clipped - returns).square()
-            is_clipped = (clipped_error > error).to(error.dtype)
+            # Inside the range old + (V - old) is V but for rounding, which must not count as clipped.
+            outside = (values - old_values).abs() > epsilon
+            is_clipped = (outside & (clipped_error > error)).to(error.dtype)
             metrics["value/clip_ratio"] = mean_of(is_clipped, batch.trained)
             error = torch.maximum(error, clipped_error)
         return MethodLoss(self.config.value_weight * (batch.weights * error).sum(), metrics)

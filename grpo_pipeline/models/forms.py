@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.reward import RewardModel, single_token
 from grpo_pipeline.models.scoring import judge, sigmoid
-from grpo_pipeline.prompts import DEFAULT_TEMPLATE
+from grpo_pipeline.prompts import DEFAULT_TEMPLATE, PromptBuilder
 
 Ids = npt.NDArray[np.int32]
 
@@ -79,6 +79,7 @@ class StepwiseForm:
     Attributes:
         tokenizer: The PRM's.
         template: Text around the question.
+        prompt: Writes the prompt as a run's rollouts have it (template, chat, worked examples), in place of `template`.
         separator: Text after a step.
         trl: As TRL's PRMTrainer writes it: BOS first wherever the tokenizer has one, a separator after the last
             step too. Otherwise as our rollouts are: the special tokens that the tokenizer adds by itself, no
@@ -87,13 +88,17 @@ class StepwiseForm:
 
     tokenizer: PreTrainedTokenizerBase
     template: str = DEFAULT_TEMPLATE
+    prompt: PromptBuilder | None = None
     separator: str = "\n"
     trl: bool = False
 
     def encode(self, question: str, steps: Sequence[str]) -> EncodedSolution:
         """See `SolutionForm`."""
-        prompt = self.template.replace("{question}", question)
-        ids = list(self.tokenizer.encode(prompt, add_special_tokens=not self.trl))
+        if self.prompt is not None:
+            ids = self.prompt.encode(question)
+        else:
+            text = self.template.replace("{question}", question)
+            ids = list(self.tokenizer.encode(text, add_special_tokens=not self.trl))
         if self.trl and self.tokenizer.bos_token_id is not None:
             ids = [int(self.tokenizer.bos_token_id), *ids]
         positions = []

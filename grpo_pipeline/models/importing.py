@@ -109,7 +109,9 @@ def drop_quantisation(model: Any) -> None:
 
 def check(folder: Path, model: Any, tokenizer: Any) -> None:
     """Load the folder with plain transformers, and compare logits and a tokenisation with the original's."""
-    loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=model.dtype, local_files_only=True)
+    loaded = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=model.dtype, use_safetensors=True, local_files_only=True
+    )
     again = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     text = "Tom has 12 apples.\nHe eats 5."
     ids = tokenizer.encode(text)

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from grpo_pipeline.config import EMBEDDED, ModelConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.sequences import eos_ids
 
 ModelKind = Literal["policy", "prm", "orm", "pairwise", "critic"]
 
@@ -189,6 +190,12 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+def read_eos_ids(folder: Path) -> set[int]:
+    """Every EOS id of a folder's tokenizer and configuration: what its reward models leave out (`models.sequences`)."""
+    config: Any = load_config(folder)
+    return eos_ids(cast("int | None", load_tokenizer(folder).eos_token_id), config.eos_token_id)
 
 
 def save_model(

@@ -1,24 +1,33 @@
 """Open anyone's PRM: the model and the form in which it reads solutions."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
 from torch import nn
 from transformers import AutoModelForTokenClassification
 
+from grpo_pipeline.config import PromptConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
 from grpo_pipeline.models.forms import QwenPrmForm, RlhflowForm, SolutionForm, StepwiseForm, TagForm
 from grpo_pipeline.models.loading import check_model_folder, load_config, load_tokenizer, pick_device, pick_dtype
 from grpo_pipeline.models.reward import RewardModel
+from grpo_pipeline.prompts import PromptBuilder
 
 PrmForm = Literal["own", "trl", "math-shepherd", "rlhflow", "qwen"]
 
 
 def open_prm(
-    folder: Path, form: PrmForm, *, dtype: str = "auto", device: str = "auto"
+    folder: Path,
+    form: PrmForm,
+    *,
+    prompt: PromptConfig | None = None,
+    examples: Iterable[Mapping[str, Any]] = (),
+    dtype: str = "auto",
+    device: str = "auto",
 ) -> tuple[RewardModel, SolutionForm]:
     """Load a PRM of a known form; no code that the folder brings is run.
 
@@ -26,11 +35,13 @@ def open_prm(
         folder: The model.
         form: own (written by this project), trl (a token classifier of TRL's PRMTrainer), math-shepherd (a language
             model that says + or - at the tag), rlhflow (the same as a chat), qwen (Qwen2.5-Math-PRM).
+        prompt: Form own: how the rollouts that it was trained on were prompted; the default template if None.
+        examples: Form own: problems to take the prompt's worked examples from, as for `PromptBuilder`.
         dtype: As for `load_policy`.
         device: As for `load_policy`.
 
     Raises:
-        UserError: The folder is not usable, or its tokenizer lacks the form's separator.
+        UserError: The folder is not usable, its tokenizer lacks the form's separator, or the prompt cannot be written.
     """
     if form == "qwen":
         model = load_qwen_prm(folder, dtype=dtype, device=device)
@@ -39,8 +50,9 @@ def open_prm(
     else:
         model = RewardModel.load(folder, dtype=dtype, device=device)
     tokenizer = model.tokenizer
+    written = PromptBuilder(tokenizer, prompt, examples) if prompt is not None and form == "own" else None
     forms: dict[str, SolutionForm] = {
-        "own": StepwiseForm(tokenizer),
+        "own": StepwiseForm(tokenizer, prompt=written),
         "trl": StepwiseForm(tokenizer, template="{question}", trl=True),
         "math-shepherd": TagForm(tokenizer),
         "rlhflow": RlhflowForm(tokenizer),

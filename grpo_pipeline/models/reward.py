@@ -59,6 +59,7 @@ class RewardModel(nn.Module):
         kind: prm, orm, pairwise or critic.
         id: Content id of the weights; whoever updates them appends ``@step``.
         plus_minus: For the token form the ids of the good and the bad token, else None.
+        tag: Id of the token put after every step, where it is judged; None judges the step's own last token.
         settings: What `grpo_pipeline.json` said when it was loaded.
     """
 
@@ -70,6 +71,7 @@ class RewardModel(nn.Module):
         model_id: str,
         *,
         plus_minus: tuple[int, int] | None = None,
+        tag: int | None = None,
         lm_head: nn.Linear | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
@@ -79,6 +81,7 @@ class RewardModel(nn.Module):
         self.kind = kind
         self.id = model_id
         self.plus_minus = plus_minus
+        self.tag = tag
         self.lm_head = lm_head
         self.settings = dict(settings or {})
         head = output_head(model) if plus_minus else _head_of(model)
@@ -98,6 +101,7 @@ class RewardModel(nn.Module):
         seed: int,
         *,
         plus_minus: tuple[str, str] | None = None,
+        tag: str | None = None,
         with_lm_head: bool = False,
         dtype: str = "auto",
         device: str = "auto",
@@ -112,6 +116,7 @@ class RewardModel(nn.Module):
             kind: prm, orm, pairwise or critic.
             seed: Seed of the head's weights.
             plus_minus: For a PRM of the token form: the good and the bad token; there is then no new head.
+            tag: For the token form: the token after every step where it is judged; None is the step's own last.
             with_lm_head: Keep the language-model head, for the LM term of a pairwise model.
             dtype: As for `load_policy`.
             device: As for `load_policy`.
@@ -124,7 +129,14 @@ class RewardModel(nn.Module):
         source = content_id(folder)
         if plus_minus is not None:
             policy = load_policy(folder, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
-            return cls(policy, tokenizer, kind, f"{source}+{kind}", plus_minus=token_ids_of(tokenizer, plus_minus))
+            return cls(
+                policy,
+                tokenizer,
+                kind,
+                f"{source}+{kind}",
+                plus_minus=token_ids_of(tokenizer, plus_minus),
+                tag=None if tag is None else single_token(tokenizer, tag),
+            )
         config = load_config(folder, trust_remote_code=trust_remote_code)
         config.num_labels = 1
         config.classifier_dropout = 0.0
@@ -174,6 +186,7 @@ class RewardModel(nn.Module):
             kind,
             content_id(folder),
             plus_minus=tuple(plus_minus) if plus_minus else None,
+            tag=settings.get("step_tag"),
             lm_head=_load_lm_head(folder, model),
             settings=settings,
         )
@@ -192,7 +205,9 @@ class RewardModel(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         if self.lm_head is not None:
             save_file({"weight": self.lm_head.weight.detach().cpu().contiguous()}, folder / _LM_HEAD_FILE)
-        kept = dict(settings) | ({"plus_minus": list(self.plus_minus)} if self.plus_minus else {})
+        kept = dict(settings)
+        if self.plus_minus:
+            kept |= {"plus_minus": list(self.plus_minus), "step_tag": self.tag}
         self.id = save_model(
             self.model, self.tokenizer, folder, kind=self.kind, parents=parents, settings=kept, card=card
         )
@@ -253,7 +268,15 @@ class RewardModel(nn.Module):
 
     def head_logits(self, states: Tensor) -> Tensor:
         """(S,) float32 logits of (S, H) last hidden states at the judged tokens."""
-        outputs = self._head[0](states)  # (S, C)
+        head = self._head[0]
+        if self.plus_minus and isinstance(head, nn.Linear):
+            # Two rows of the vocabulary's head: all of its logits would be S x V numbers.
+            rows = torch.tensor(self.plus_minus, device=states.device)
+            bias = None if head.bias is None else head.bias[rows]
+            pair = nn.functional.linear(states, head.weight[rows], bias)  # (S, 2): good, bad
+            pair = pair.to(torch.promote_types(pair.dtype, torch.float32))
+            return pair[:, 0] - pair[:, 1]
+        outputs = head(states)  # (S, C)
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         if self._difference is None:
             return cast(Tensor, outputs[:, 0])

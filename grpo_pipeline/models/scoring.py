@@ -1,17 +1,20 @@
 """Scoring rollouts with a reward model: from sampled tokens to scores of steps and solutions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import torch
 
+from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.memory import is_out_of_memory
 from grpo_pipeline.models.aggregate import Aggregate, score_solutions
 from grpo_pipeline.models.reward import RewardModel
-from grpo_pipeline.models.sequences import outcome_sequences, step_sequences
+from grpo_pipeline.models.sequences import insert_tags, outcome_sequences, step_sequences
+from grpo_pipeline.training.batching import Row
+from grpo_pipeline.training.layouts import check_packable
+from grpo_pipeline.training.loop import read_all
+from grpo_pipeline.training.runner import Runner
 
 __all__ = ["Aggregate", "judge", "score_outcomes", "score_solutions", "score_steps", "sigmoid"]
 
@@ -40,7 +43,11 @@ def score_steps(
     if model.kind != "prm":
         raise UserError(f"steps are scored by a prm, not by a {model.kind} model")
     sequences = step_sequences(rollouts, steps)
-    logits = judge(model, _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"]), tokens_per_batch)
+    ids, positions = _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"])
+    if model.tag is not None and ids:
+        tagged = [insert_tags(row.tolist(), at.tolist(), model.tag) for row, at in zip(ids, positions, strict=True)]
+        ids, positions = ([np.array(row, np.int32) for row in column] for column in zip(*tagged, strict=True))
+    logits = judge(model, ids, positions, tokens_per_batch, n_prompt=_prompt_lengths(sequences, rollouts))
     return (
         sequences.select("rollout_id", "problem_id")
         .with_columns(
@@ -56,8 +63,8 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     """One score a rollout from an outcome or pairwise reward model, read at its last token.
 
     Returns:
-        rollout_id, score (float32), sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded
-        reward from a pairwise model.
+        `solution_scores` columns, sorted by rollout_id: p(correct) in [0, 1] from an ORM, the unbounded reward from
+        a pairwise model.
 
     Raises:
         UserError: The model is neither, or a rollout does not fit its context or the memory.
@@ -65,25 +72,41 @@ def score_outcomes(model: RewardModel, rollouts: pl.DataFrame, *, tokens_per_bat
     if model.kind not in ("orm", "pairwise"):
         raise UserError(f"solutions are scored by an orm or a pairwise model, not by a {model.kind}")
     sequences = outcome_sequences(rollouts, model.eos_token_ids)
-    logits = judge(model, _arrays(sequences["input_ids"]), _arrays(sequences["step_positions"]), tokens_per_batch)
+    logits = judge(
+        model,
+        _arrays(sequences["input_ids"]),
+        _arrays(sequences["step_positions"]),
+        tokens_per_batch,
+        n_prompt=_prompt_lengths(sequences, rollouts),
+    )
     values = np.concatenate(logits) if logits else np.empty(0, np.float32)
-    return sequences.select("rollout_id").with_columns(
-        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32)
+    return sequences.select("rollout_id", "problem_id").with_columns(
+        pl.Series("score", sigmoid(values) if model.kind == "orm" else values, pl.Float32),
+        pl.lit(model.id).alias("reward_model_id"),
     )
 
 
 def judge(
-    model: RewardModel, sequences: Sequence[Ids], positions: Sequence[Ids], tokens_per_batch: int = 16384
+    model: RewardModel,
+    sequences: Sequence[Ids],
+    positions: Sequence[Ids],
+    tokens_per_batch: int = 16384,
+    *,
+    n_prompt: Sequence[int] | None = None,
+    packing: bool = True,
 ) -> list[Floats]:
-    """Logits of each sequence at its positions, in inference mode, by padded batches of similar length.
+    """Logits of each sequence at its positions, in inference mode.
 
-    This is the one place that decides how sequences share a forward pass.
+    This is the one place that decides how sequences share a forward pass: packed without padding, a prompt once
+    for all sequences that begin with it; or, for a model that cannot be packed, by padded batches.
 
     Args:
         model: Any reward model.
         sequences: Token ids, one array a sequence.
         positions: Indices into them, at least one a sequence, not decreasing.
-        tokens_per_batch: Padded tokens of one forward pass; halved on out-of-memory.
+        tokens_per_batch: Tokens of one forward pass, padding included; halved on out-of-memory.
+        n_prompt: Leading tokens of each sequence that others may begin with too; None shares nothing.
+        packing: False pads, whatever the model.
 
     Returns:
         Float32 logits, one array a sequence, in the order of the input.
@@ -94,56 +117,35 @@ def judge(
     # Attention is causal: what follows the last judged token cannot change a score.
     sequences = [ids[: places[-1] + 1] for ids, places in zip(sequences, positions, strict=True)]
     _check_context(model, sequences)
-    logits: list[Floats] = [np.empty(0, np.float32)] * len(sequences)
-    order = sorted(range(len(sequences)), key=lambda index: -len(sequences[index]))
-    # Longest first: if memory is short, the first batch finds out.
-    pending = list(_batches(order, sequences, tokens_per_batch))[::-1]
-    while pending:
-        batch = pending.pop()
-        try:
-            results = _forward(model, [sequences[i] for i in batch], [positions[i] for i in batch])
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            if len(batch) == 1:
-                raise UserError(
-                    f"out of memory on one sequence of {len(sequences[batch[0]])} tokens; score on a device with "
-                    "more memory, or with a smaller reward model"
-                ) from error
-            half = len(batch) // 2
-            pending += [batch[half:], batch[:half]]
-            results = None
-        if results is None:
-            # Outside the handler, where the failed pass's tensors are still held by the traceback.
-            torch.cuda.empty_cache()
-            continue
-        for index, values in zip(batch, results, strict=True):
-            logits[index] = values
-    return logits
+    shared = [0] * len(sequences) if n_prompt is None else n_prompt
+    rows = [
+        Row(ids.astype(np.int64), min(prompt, len(ids)), places.astype(np.int64))
+        for ids, places, prompt in zip(sequences, positions, shared, strict=True)
+    ]
+    settings = TrainingConfig(tokens_per_microbatch=max(1, tokens_per_batch), packing=packing and _can_pack(model))
+    runner = Runner([model.model], 0, settings)
+    counts = [len(row.read) for row in rows]
+    if not rows:
+        return []
+    logits = read_all(runner, rows, lambda batch: model.head_logits(runner.hidden(batch))).cpu().numpy()
+    return np.split(logits, np.cumsum(counts)[:-1])
 
 
-def _forward(model: RewardModel, sequences: Sequence[Ids], positions: Sequence[Ids]) -> list[Floats]:
-    padded = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
-    for row, ids in enumerate(sequences):
-        padded[row, : len(ids)] = ids
-    counts = [len(places) for places in positions]
-    rows = np.repeat(np.arange(len(sequences)), counts)
-    with torch.inference_mode():
-        logits = model.step_logits(
-            torch.from_numpy(padded).to(model.device),
-            torch.from_numpy(rows).to(model.device),
-            torch.from_numpy(np.concatenate(positions).astype(np.int64)).to(model.device),
-        )
-    return np.split(logits.cpu().numpy(), np.cumsum(counts)[:-1])
+def _can_pack(model: RewardModel) -> bool:
+    try:
+        check_packable(model.model)
+    except UserError:
+        return False
+    return True
 
 
-def _batches(order: Sequence[int], sequences: Sequence[Ids], budget: int) -> Iterator[list[int]]:
-    """Cut an order by falling length into batches of at most `budget` padded tokens, at least one each."""
-    start = 0
-    while start < len(order):
-        size = max(1, budget // len(sequences[order[start]]))
-        yield list(order[start : start + size])
-        start += size
+def _prompt_lengths(sequences: pl.DataFrame, rollouts: pl.DataFrame) -> list[int]:
+    lengths = rollouts.select("rollout_id", n_prompt=pl.col("prompt_token_ids").list.len())
+    return (
+        sequences.select("rollout_id")
+        .join(lengths, on="rollout_id", how="left", maintain_order="left")["n_prompt"]
+        .to_list()
+    )
 
 
 def _check_context(model: RewardModel, sequences: Sequence[Ids]) -> None:

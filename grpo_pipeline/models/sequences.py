@@ -48,6 +48,32 @@ def step_sequences(rollouts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def insert_tags(ids: Sequence[int], positions: Sequence[int], tag: int | None) -> tuple[list[int], list[int]]:
+    """Put a tag token after every step; steps are then judged at their tags.
+
+    Where two steps end in one token, both tags stand behind it. What was sampled stays as it is, token by token.
+
+    Args:
+        ids: (T,) prompt and response.
+        positions: (K,) index of each step's last token, not decreasing.
+        tag: The token; None inserts nothing.
+
+    Returns:
+        The (T + K,) ids and the (K,) indices of the tags.
+    """
+    if tag is None:
+        return list(ids), list(positions)
+    tagged: list[int] = []
+    start = 0
+    places = []
+    for position in positions:
+        tagged += ids[start : position + 1]
+        tagged.append(tag)
+        places.append(len(tagged) - 1)
+        start = max(start, position + 1)
+    return tagged + list(ids[start:]), places
+
+
 def outcome_sequences(rollouts: pl.DataFrame, eos_token_ids: Collection[int]) -> pl.DataFrame:
     """One row for each rollout: its tokens up to the last one that an outcome model reads.
 

@@ -144,6 +144,9 @@ def _read(source: str, config: ProblemsConfig, usable: Usable, counts: Counter[s
     for record in records:
         counts["read"] += 1
         problem = reader(record)
+        if problem is None:
+            counts["dropped_by_reader"] += 1
+            continue
         reason = _why_unusable(problem, usable)
         if reason is None:
             assert problem.gold_answer is not None

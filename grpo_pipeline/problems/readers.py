@@ -1,6 +1,8 @@
 """Forms of records: how a question, its gold answer and its solution are taken out of a source's record.
 
-Adding a form is one small function and a line in `READERS`; most sources only need the `columns` reader.
+Adding a form is one small function and a line in `READERS`; most sources only need the `columns` reader. A user's
+own is a function named as ``module:function`` that takes a record as a dictionary and returns a dictionary with
+`question`, `gold_answer` and, if there is one, `gold_solution`, or None for a record to leave out.
 """
 
 import json
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from grpo_pipeline.entry_point import load_entry_point
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.problems.records import RawRecord
 
@@ -24,7 +27,8 @@ class ProblemRecord:
     meta: str | None = None
 
 
-Reader = Callable[[RawRecord], ProblemRecord]
+Reader = Callable[[RawRecord], ProblemRecord | None]
+"""Record -> problem, or None where a user's reader leaves the record out."""
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _CALCULATION = re.compile(r"<<[^<>]*>>")
@@ -70,6 +74,36 @@ def read_columns(columns: Mapping[str, str], record: RawRecord) -> ProblemRecord
 READERS: dict[str, Reader] = {"gsm8k": read_gsm8k, "math500": read_math500, "svamp": read_svamp}
 
 
+def load_reader(name: str) -> Reader:
+    """A user's reader by its name, with checks of what it returns.
+
+    Raises:
+        UserError: It cannot be loaded; on a call, that it returned something else than a problem or None.
+    """
+    function = load_entry_point(name, "problems.reader")
+
+    def read(record: RawRecord) -> ProblemRecord | None:
+        found = function(dict(record.values))
+        if found is None:
+            return None
+        if not isinstance(found, Mapping):
+            raise UserError(
+                f"{record.where}: reader {name!r} returned {type(found).__name__}; expected a dictionary with "
+                "question, gold_answer and perhaps gold_solution, or None to leave the record out"
+            )
+        unknown, missing = sorted(set(found) - set(_COLUMNS)), [c for c in _COLUMNS[:2] if c not in found]
+        if unknown or missing:
+            raise UserError(
+                f"{record.where}: reader {name!r} must return {', '.join(_COLUMNS)}; "
+                + (f"unknown: {', '.join(unknown)}" if unknown else f"missing: {', '.join(missing)}")
+            )
+        return read_columns(
+            {column: column for column in _COLUMNS}, RawRecord(record.where, {"gold_solution": None, **found})
+        )
+
+    return read
+
+
 def choose_reader(name: str, columns: Mapping[str, str], first: RawRecord) -> Reader:
     """The reader of that name; `auto` recognises a form by the first record.
 
@@ -85,7 +119,7 @@ def choose_reader(name: str, columns: Mapping[str, str], first: RawRecord) -> Re
             )
         return partial(read_columns, dict(columns))
     if name != "auto":
-        return READERS[name]
+        return load_reader(name) if ":" in name else READERS[name]
     have = set(first.values)
     if {"Body", "Question", "Answer"} <= have:
         return read_svamp

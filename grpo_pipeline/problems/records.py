@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.json_lines import as_object, parse_lines, read_text
 
 SUFFIXES = (".parquet", ".jsonl", ".json")
 
@@ -52,33 +53,18 @@ def read_records(source: str, hub_split: str = "train") -> list[RawRecord]:
 
 
 def _read_file(path: Path) -> list[RawRecord]:
-    try:
-        if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() == ".parquet":
+        try:
             rows = pl.read_parquet(path, glob=False).iter_rows(named=True)
             return [RawRecord(f"{path}, row {i}", row) for i, row in enumerate(rows)]
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        raise UserError(f"{path}: not a Parquet file: {error}") from None
-    if not text.strip():
-        raise UserError(f"{path}: the file is empty")
-    return list(_parse_lines(text, path) if path.suffix.lower() == ".jsonl" else _parse_list(text, path))
-
-
-def _parse_lines(text: str, path: Path) -> Iterator[RawRecord]:
-    # Only line feeds end a line: JSON strings may hold U+2028 and its like.
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where}: broken JSON: {error}") from None
-        yield _record(value, where)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except pl.exceptions.PolarsError as error:
+            raise UserError(f"{path}: not a Parquet file: {error}") from None
+    text = read_text(path)
+    if path.suffix.lower() == ".jsonl":
+        return [RawRecord(where, values) for where, values in parse_lines(text, path)]
+    return list(_parse_list(text, path))
 
 
 def _parse_list(text: str, path: Path) -> Iterator[RawRecord]:
@@ -91,13 +77,8 @@ def _parse_list(text: str, path: Path) -> Iterator[RawRecord]:
     if not isinstance(values, list):
         raise UserError(f"{path}: expected a list of objects, found a JSON {type(values).__name__}")
     for number, value in enumerate(values):
-        yield _record(value, f"{path}, record {number}")
-
-
-def _record(value: Any, where: str) -> RawRecord:
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: expected a JSON object, found {type(value).__name__}")
-    return RawRecord(where, value)
+        where = f"{path}, record {number}"
+        yield RawRecord(where, as_object(value, where))
 
 
 def _read_data_set(name: str, configuration: str | None, split: str) -> list[RawRecord]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes import preload
 from grpo_pipeline.processes.guard import ProcessGuard, package_path
 from grpo_pipeline.processes.messages import Request, decode_result, encode_arguments, messages, name_of, send
 from grpo_pipeline.progress import Count, relay
@@ -159,8 +160,11 @@ class _Server:
     def _live(self, theirs: socket.socket, started: threading.Event, failed: list[BaseException]) -> None:
         try:
             guard = ProcessGuard()
+            command = [sys.executable, "-P", "-m", "grpo_pipeline.processes.server"]
+            command += [str(os.getpid()), str(theirs.fileno())]
+            command += [",".join(preload.IN_SERVER), ",".join(preload.IN_WORKER)]
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "grpo_pipeline.processes.server", str(os.getpid()), str(theirs.fileno())],
+                command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**guard.environment, "PYTHONPATH": package_path()},

@@ -5,14 +5,13 @@ pyarrow) or needs the device is left to the workers. One worker always waits, it
 multiprocessing's forkserver is not used, since its children run the user's `__main__` again (which imports Prefect)
 and unpickle their arguments.
 
-    python -m grpo_pipeline.processes.server PARENT_PID CONTROL_FD    # not for calling by hand
+    python -m grpo_pipeline.processes.server PARENT_PID CONTROL_FD MODULES MODULES    # not for calling by hand
 
 Control messages, one a packet: {"run": id} with the call's connection, {"cancel": id}; back {"ended": id, "status": n}.
 """
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import select
@@ -24,22 +23,11 @@ from dataclasses import dataclass
 
 from grpo_pipeline.processes import worker
 from grpo_pipeline.processes.death import die_with_parent
+from grpo_pipeline.processes.preload import preload
 
 GRACE_S = 5.0
 """From SIGTERM, after which a stage closes its files, to SIGKILL."""
 
-THREADLESS = (
-    "torch",
-    "transformers",
-    "transformers.models.llama.modeling_llama",
-    "transformers.models.qwen2.modeling_qwen2",
-    "accelerate",
-    "peft",
-    "math_verify",
-    "safetensors.torch",
-    "rich.progress",
-    "grpo_pipeline.config",
-)
 _PACKET = 1 << 16
 
 
@@ -56,10 +44,12 @@ class Server:
 
     Args:
         control: Socket to the parent.
+        modules: What a worker imports before it takes a call.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, modules: list[str]) -> None:
         self._control = control
+        self._modules = modules
         self._calls: dict[int, Call] = {}  # by the worker's process id, which leads its group
         self._spare: tuple[int, socket.socket] | None = None
         self._stopping = False
@@ -98,7 +88,7 @@ class Server:
         if pid == 0:
             for inherited in (self._control, self._awake, self._woken, ours):
                 inherited.close()
-            worker.main(theirs, server)
+            worker.main(theirs, server, self._modules)
         theirs.close()
         self._spare = (pid, ours)
 
@@ -192,12 +182,11 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[2]))
     # Should a library ask whether there is a GPU, torch must not start CUDA for that: a fork would inherit it broken.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    for name in THREADLESS:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    mine, workers = (argument.split(",") if argument else [] for argument in sys.argv[3:])
+    preload(mine)
     gc.collect()
     gc.freeze()
-    Server(control).serve()
+    Server(control, workers).serve()
 
 
 if __name__ == "__main__":

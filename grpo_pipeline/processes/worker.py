@@ -1,7 +1,6 @@
 """A forked worker: finishes its imports, waits for one call, does it, and ends."""
 
 import contextlib
-import importlib
 import logging
 import os
 import signal
@@ -15,19 +14,8 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.processes.death import die_with_parent
 from grpo_pipeline.processes.guard import VARIABLE
 from grpo_pipeline.processes.messages import Request, decode_arguments, encode_result, find, messages, send
+from grpo_pipeline.processes.preload import preload
 
-PROJECT = (
-    "polars",
-    "pyarrow.parquet",
-    "grpo_pipeline.stages.rollouts",
-    "grpo_pipeline.stages.labels",
-    "grpo_pipeline.stages.models",
-    "grpo_pipeline.stages.evaluation",
-    "grpo_pipeline.labelling.label",
-    "grpo_pipeline.models.scoring",
-    "grpo_pipeline.training.policy",
-    "grpo_pipeline.training.reward_model",
-)
 _SECONDS_BETWEEN_COUNTS = 1.0
 
 
@@ -35,7 +23,7 @@ class Cancelled(BaseException):
     """The parent asked this call to end; what is open is closed on the way out."""
 
 
-def main(inbox: socket.socket, server: int) -> NoReturn:
+def main(inbox: socket.socket, server: int, modules: list[str]) -> NoReturn:
     """Wait for a call on the inbox, do it and exit; the server's death, by any signal, ends this process at once."""
     status = 1
     try:
@@ -44,8 +32,7 @@ def main(inbox: socket.socket, server: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for name in PROJECT:
-            importlib.import_module(name)
+        preload(modules)
         packet, handles, _, _ = socket.recv_fds(inbox, 16, 1)
         inbox.close()
         if packet:

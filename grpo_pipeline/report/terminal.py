@@ -30,6 +30,7 @@ def print_summary(summary: dict[str, Any], folder: str, console: Console | None 
     console.print(_table("Reward model and labels against the truth", summary["prms"]))
     console.print(_table("Stages", summary["stages"]))
     console.print(f"Everything lies in {folder}/ (artifacts/*/manifest.json, summary.json)", highlight=False)
+    console.print(f"Open {folder}/report.html in a browser to look at the run", highlight=False, soft_wrap=True)
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

@@ -1,5 +1,6 @@
 """`grpo-pipeline run`: any job or stage without Prefect, on the same store."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -109,13 +110,13 @@ def _run_job(name: str, config: "RunConfig") -> None:
     elif name == "evaluate-prm":
         print_figures(jobs.evaluate_prm(stages, config))
     else:
-        job = {
+        others: dict[str, Callable[[Stages, RunConfig], Labelled | Measured | ModelRef]] = {
             "build-prm-dataset": jobs.build_prm_dataset,
             "train-prm": jobs.train_prm,
             "train-policy": jobs.train_policy,
             "evaluate": jobs.evaluate,
-        }[name]
-        for ref in _artifacts(job(stages, config)):
+        }
+        for ref in _artifacts(others[name](stages, config)):
             typer.echo(ref)
 
 

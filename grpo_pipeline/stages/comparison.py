@@ -37,8 +37,11 @@ class Trial(BaseModel):
 
     def artifacts(self) -> list[ArtifactRef]:
         """What the comparison reads of it."""
-        labels = [ref for one in self.labelled for ref in (one.rollouts, one.labels)]
-        return [self.figures, *(one.artifact for one in self.policies if one.artifact is not None), *labels]
+        return [self.figures, *(one.artifact for one in self.policies if one.artifact is not None), *self.sampled()]
+
+    def sampled(self) -> list[ArtifactRef]:
+        """What was sampled for its reward models: solutions, and for a PRM the completions of their steps."""
+        return [ref for one in self.labelled for ref in (one.rollouts, one.labels) if ref is not None]
 
 
 def measure_problems(
@@ -116,10 +119,9 @@ def _costs(trial: Trial) -> dict[str, float]:
     Labels that several variants share count for each of them: each would need them by itself.
     """
     policies = [one.artifact.manifest() for one in trial.policies if one.artifact is not None]
-    labels = _distinct(ref for one in trial.labelled for ref in (one.rollouts, one.labels))
     return {
         "policy_tokens": sum(manifest.tokens for manifest in policies),
-        "label_tokens": sum(ref.manifest().tokens for ref in labels),
+        "label_tokens": sum(ref.manifest().tokens for ref in _distinct(trial.sampled())),
         "optimizer_steps": sum(manifest.counts["optimizer_steps"] for manifest in policies),
     }
 

@@ -16,26 +16,27 @@ def score_rollouts(
     rollouts: ArtifactRef,
     reward_model: ModelRef,
 ) -> ArtifactRef:
-    """The reward model's score of every step; table `step_scores`."""
+    """The reward model's scores: of every step, table `step_scores`, or of solutions, table `solution_scores`."""
     from grpo_pipeline.models.reward import RewardModel
-    from grpo_pipeline.models.scoring import score_steps
+    from grpo_pipeline.models.scoring import score_outcomes, score_steps
 
     run = Run(config)
     place = config.model
-    spec = run.spec("step_scores", VERSION, round, (rollouts, reward_model), dtype=place.dtype)
+    kind = config.reward_model.kind
+    stage = "step_scores" if kind == "prm" else "solution_scores"
+    spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=place.dtype)
 
     def make(_: int) -> ShardResult:
-        with hold_devices(place.device, f"run {config.name}: step_scores, round {round}"):
+        with hold_devices(place.device, f"run {config.name}: {stage}, round {round}"):
             model = RewardModel.load(
                 reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
             )
-            scores = score_steps(
-                model,
-                rollouts.read("rollouts"),
-                rollouts.read("steps"),
-                tokens_per_batch=config.training.tokens_per_microbatch,
-            )
-        return ShardResult(frames={"step_scores": scores})
+            frame, budget = rollouts.read("rollouts"), config.training.tokens_per_microbatch
+            if kind == "prm":
+                scores = score_steps(model, frame, rollouts.read("steps"), tokens_per_batch=budget)
+            else:
+                scores = score_outcomes(model, frame, tokens_per_batch=budget)
+        return ShardResult(frames={stage: scores})
 
     return run.store.build(spec, 1, make)
 
@@ -50,7 +51,6 @@ def evaluate_policy(
 ) -> ArtifactRef:
     """Accuracy, votes and best-of-n of the policy that sampled `rollouts`; table `evaluations`."""
     from grpo_pipeline.evaluation.policy import evaluate_policy as evaluate
-    from grpo_pipeline.models.scoring import score_solutions
 
     run = Run(config)
     how = config.reward_model.aggregate
@@ -64,7 +64,7 @@ def evaluate_policy(
     )
 
     def make(_: int) -> ShardResult:
-        solutions = score_solutions(scores.read("step_scores"), how) if scores else None
+        solutions = _solution_scores(scores, config) if scores else None
         frame = evaluate(
             problems.read("problems"),
             rollouts.read("rollouts"),
@@ -75,6 +75,43 @@ def evaluate_policy(
             round=round,
         )
         return ShardResult(frames={"evaluations": frame})
+
+    return run.store.build(spec, 1, make)
+
+
+def _solution_scores(scores: ArtifactRef, config: RunConfig) -> pl.DataFrame:
+    """rollout_id and a score that may be a weight in a vote: not negative."""
+    from grpo_pipeline.models.aggregate import score_solutions, strengths
+
+    if "step_scores" in scores.tables:
+        return score_solutions(scores.read("step_scores"), config.reward_model.aggregate)
+    frame = scores.read("solution_scores")
+    return strengths(frame) if config.reward_model.kind == "pairwise" else frame.select("rollout_id", "score")
+
+
+def evaluate_outcome_model(
+    config: RunConfig,
+    round: int,
+    common: tuple[ArtifactRef, ArtifactRef],
+    own: tuple[ArtifactRef, ArtifactRef],
+) -> ArtifactRef:
+    """Quality of an ORM or a pairwise model on held-out solutions; table `evaluations`.
+
+    Two sets, each given as rollouts and their scores, as in `evaluate_prm`: `common`, the starting policy's, and
+    `own`, the round's policy's, whose metrics end in ``_on_policy``.
+    """
+    from grpo_pipeline.evaluation.outcome import evaluate_outcome_model as evaluate
+
+    run = Run(config)
+    kind = config.reward_model.kind
+    spec = run.spec("outcome_model_evaluation", VERSION, round, (*common, *own), kind=kind)
+
+    def make(_: int) -> ShardResult:
+        def measure(rollouts: ArtifactRef, scores: ArtifactRef) -> pl.DataFrame:
+            return evaluate(scores.read("solution_scores"), rollouts.read("checked"), kind=kind, round=round)
+
+        on_policy = measure(*own).with_columns(pl.col("metric") + "_on_policy")
+        return ShardResult(frames={"evaluations": pl.concat([measure(*common), on_policy])})
 
     return run.store.build(spec, 1, make)
 

@@ -43,7 +43,9 @@ def evaluate_prm(stages: Stages, config: RunConfig) -> ArtifactRef:
     prm = stages.open_prm(config)
     solutions = [stages.import_labelled(config, entry) for entry in config.prm_evaluation.files]
     solutions += [open_rollouts(folder) for folder in config.prm_evaluation.rollouts]
-    scored = tuple((ref, stages.score_labelled(config, ref, prm)) for ref in solutions)
+    few_shot = config.prm_evaluation.form == "own" and config.prompt.examples > 0
+    problems = stages.make_problems(config) if few_shot else None
+    scored = tuple((ref, stages.score_labelled(config, ref, prm, problems)) for ref in solutions)
     return stages.evaluate_labelled(config, prm, scored)
 
 

@@ -1,8 +1,9 @@
-"""Stage 3: step labels from completions (METHOD 1), and their rows for PRM training."""
+"""Stage 3: what reward models train on: step labels from completions (METHOD 1), verdicts, and pairs."""
 
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.errors import UserError
 from grpo_pipeline.stages.rollouts import LazyEngine
 from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
@@ -38,15 +39,19 @@ def label_steps(
     )
     if found := run.store.find(spec):
         return found
-    frames = {table: rollouts.read(table) for table in ("rollouts", "checked", "steps")}
-    gold = problems.read("problems")
-    shards = problem_shards(frames["rollouts"]["problem_id"].unique().to_list(), config.store.problems_per_shard)
+    # Lazily: memory holds one shard's rows at a time, however many there are.
+    frames = {table: rollouts.scan(table, "full") for table in ("rollouts", "checked", "steps")}
+    gold = problems.scan("problems", "full").select("problem_id", "gold_answer").collect()
+    solved = frames["rollouts"].select(pl.col("problem_id").unique()).collect()["problem_id"]
+    shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
 
     what = f"run {config.name}: step_labels, round {round}"
     with LazyEngine(config.engine, place, completer, what) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
         def make(shard: int) -> ShardResult:
-            part = {table: frame.filter(pl.col("problem_id").is_in(shards[shard])) for table, frame in frames.items()}
+            # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
+            mine = pl.col("problem_id").is_between(pl.lit(shards[shard][0]), pl.lit(shards[shard][-1]))
+            part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
             result = label(
                 gold,
                 part["rollouts"],
@@ -94,6 +99,86 @@ def build_prm_rows(
     return run.store.build(spec, 1, make)
 
 
+def build_orm_rows(
+    config: RunConfig,
+    round: int,
+    problems: ArtifactRef,
+    rollouts: ArtifactRef,
+    policy: ModelRef,
+) -> ArtifactRef:
+    """This round's own rows for an outcome reward model: table `prm_dataset` with one label, the verdict.
+
+    `policy` is the model whose backbone and tokenizer the reward model has.
+    """
+    from grpo_pipeline.models.loading import read_eos_ids
+    from grpo_pipeline.prm_dataset import build_orm_rows as build
+
+    run = Run(config)
+    eos = sorted(read_eos_ids(policy.folder))
+    max_length = config.reward_model.max_length
+    spec = run.spec("orm_rows", VERSION, round, (problems, rollouts), max_length=max_length, eos=eos)
+
+    def make(_: int) -> ShardResult:
+        rows = build(
+            rollouts.read("rollouts"),
+            rollouts.read("checked"),
+            problems.read("problems"),
+            max_length=max_length,
+            eos_token_ids=eos,
+        )
+        return ShardResult(frames={"prm_dataset": rows.frame}, counts=rows.counts)
+
+    return run.store.build(spec, 1, make)
+
+
+def build_pair_rows(
+    config: RunConfig,
+    round: int,
+    problems: ArtifactRef,
+    rollouts: ArtifactRef,
+    policy: ModelRef,
+) -> ArtifactRef:
+    """This round's own pairs for a pairwise reward model: table `preference_pairs`; `policy` as in `build_orm_rows`.
+
+    Raises:
+        UserError: No problem has a correct and a wrong solution.
+    """
+    from grpo_pipeline.models.loading import read_eos_ids
+    from grpo_pipeline.prm_dataset import build_pair_rows as build
+
+    run = Run(config)
+    eos = sorted(read_eos_ids(policy.folder))
+    per_problem, max_length = config.reward_model.pairs_per_problem, config.reward_model.max_length
+    spec = run.spec(
+        "pair_rows",
+        VERSION,
+        round,
+        (problems, rollouts),
+        pairs_per_problem=per_problem,
+        max_length=max_length,
+        eos=eos,
+    )
+
+    def make(_: int) -> ShardResult:
+        rows = build(
+            rollouts.read("rollouts"),
+            rollouts.read("checked"),
+            problems.read("problems"),
+            pairs_per_problem=per_problem,
+            max_length=max_length,
+            eos_token_ids=eos,
+            seed=run.seed("pairs", round),
+        )
+        if rows.frame.is_empty():
+            raise UserError(
+                f"no preference pair among the labelled solutions of round {round} ({rows.counts}): a problem needs a "
+                "correct and a wrong one; raise labelling.problems or labelling.rollouts"
+            )
+        return ShardResult(frames={"preference_pairs": rows.frame}, counts=rows.counts)
+
+    return run.store.build(spec, 1, make)
+
+
 def mix_replay(
     config: RunConfig,
     round: int,
@@ -109,18 +194,19 @@ def mix_replay(
 
     run = Run(config)
     spec = run.spec("prm_dataset", VERSION, round, (problems, rows, *history), replay=config.replay)
+    (table,) = rows.tables
 
     def make(_: int) -> ShardResult:
         held_out = problems.read("problems").filter(pl.col("split") == "eval")["problem_id"]
         mixed = mix(
-            rows.read("prm_dataset"),
-            {ref.round: ref.read("prm_dataset") for ref in history},
+            rows.read(table),
+            {ref.round: ref.read(table) for ref in history},
             fraction=config.replay.fraction,
             seed=run.seed("replay", round),
             eval_problem_ids=set(held_out.to_list()),
         )
         return ShardResult(
-            frames={"prm_dataset": mixed.frame},
+            frames={table: mixed.frame},
             counts={"replay_rows": mixed.n_replay, "replay_missing": mixed.n_missing},
             receipt={
                 "replay_rows": {str(key): count for key, count in sorted(mixed.composition.items())},

@@ -12,7 +12,7 @@ from grpo_pipeline.labelling.receipt import render_receipt
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.rounds import Labelled, Measured, Round
 from grpo_pipeline.stages.run import ModelRef
-from grpo_pipeline.stages.summary import write_summary
+from grpo_pipeline.stages.summary import write_report, write_summary
 from grpo_pipeline.store import ArtifactRef
 
 
@@ -31,6 +31,7 @@ def iterate_rl(stages: Stages, config: RunConfig, make_round: MakeRound) -> tupl
     for number in range(config.rounds + 1):
         rounds = (*rounds, make_round(config, number, problems, rounds[-1] if rounds else None))
     write_summary(config, rounds)
+    write_report(config, rounds)
     return rounds
 
 
@@ -69,15 +70,22 @@ def label_round(
     policy: ModelRef,
     history: tuple[ArtifactRef, ...],
 ) -> Labelled:
-    """Sample and label solutions of a round's policy, and print what the labels cost.
+    """Sample solutions of a round's policy, and make this round's rows of them.
 
-    `history` holds the earlier rounds' own rows.
+    A PRM's rows need step labels, which completions are sampled for; what they cost is printed. An ORM's and a
+    pairwise model's follow from the solutions' verdicts. `history` holds the earlier rounds' own rows.
     """
     rollouts = stages.sample_rollouts(config, "label", number, problems, policy)
-    completer = stages.choose_completer(config, policy)
-    labels = stages.label_steps(config, number, problems, rollouts, completer)
-    Console().print(render_receipt(labels.manifest().receipt))
-    rows = stages.build_prm_rows(config, number, problems, rollouts, labels)
+    labels = None
+    if config.reward_model.kind == "orm":
+        rows = stages.build_orm_rows(config, number, problems, rollouts, policy)
+    elif config.reward_model.kind == "pairwise":
+        rows = stages.build_pair_rows(config, number, problems, rollouts, policy)
+    else:
+        completer = stages.choose_completer(config, policy)
+        labels = stages.label_steps(config, number, problems, rollouts, completer)
+        Console().print(render_receipt(labels.manifest().receipt))
+        rows = stages.build_prm_rows(config, number, problems, rollouts, labels)
     dataset = stages.mix_replay(config, number, problems, rows, history)
     return Labelled(rollouts=rollouts, labels=labels, rows=rows, dataset=dataset)
 
@@ -100,13 +108,10 @@ def measure_round(
     reward_model: ModelRef,
     common: ArtifactRef | None,
 ) -> Measured:
-    """Measure a round's policy, alone and with its reward model, the reward model, and its labels.
+    """Measure a round's policy, alone and with its reward model, the reward model, and its step labels.
 
-    `common` holds the starting policy's solutions, on which every later reward model is measured too. One that
-    scores no steps (an ORM) is not measured: all these figures are of step scores.
+    `common` holds the starting policy's solutions, on which every later reward model is measured too.
     """
-    if config.reward_model.kind != "prm":
-        return measure_policy(stages, config, number, problems, policy)
     rollouts = stages.sample_rollouts(config, "evaluate", number, problems, policy)
     greedy = stages.sample_rollouts(config, "greedy", number, problems, policy)
     scores = stages.score_rollouts(config, number, rollouts, reward_model)
@@ -114,6 +119,12 @@ def measure_round(
     if common is not None:
         start = (common, stages.score_rollouts(config, number, common, reward_model))
     figures = stages.evaluate_policy(config, number, problems, rollouts, greedy, scores)
+    if labelled.labels is None:
+        quality = stages.evaluate_outcome_model(config, number, start, own)
+        return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
     labels = (labelled.rollouts, labelled.labels)
     quality = stages.evaluate_prm(config, number, problems, start, own, labels)
-    return Measured(rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality)
+    second_look = stages.score_rollouts(config, number, labelled.rollouts, reward_model)
+    return Measured(
+        rollouts=rollouts, greedy=greedy, policy=figures, scores=scores, prm=quality, labelled_scores=second_look
+    )

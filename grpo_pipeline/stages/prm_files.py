@@ -17,6 +17,7 @@ from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
 from grpo_pipeline.processes.devices import hold_devices
+from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
 from grpo_pipeline.store.sources import sources_of
@@ -58,8 +59,12 @@ def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
     from grpo_pipeline.inspect.opening import open_artifact
 
     ref = open_artifact(config.prm_dataset or "")
-    if "prm_dataset" not in ref.tables:
-        raise UserError(f"{ref}: no prm_dataset table; import with --model, or give an artifact of stage prm_dataset")
+    table = "preference_pairs" if config.reward_model.kind == "pairwise" else "prm_dataset"
+    if table not in ref.tables:
+        raise UserError(
+            f"{ref}: no {table} table, which reward_model.kind = {config.reward_model.kind!r} is trained on; import "
+            "with --model, or give an artifact of stage prm_dataset"
+        )
     cut_by = ref.manifest().config.get("tokenizer")
     if ref.stage == IMPORTED and cut_by != tokenizer_id(start.folder):
         raise UserError(
@@ -81,15 +86,30 @@ def import_labelled(config: RunConfig, entry: str) -> ArtifactRef:
     return import_file(Path(path), form, run_root(config), split="eval")
 
 
-def score_labelled(config: RunConfig, solutions: ArtifactRef, prm: ModelRef) -> ArtifactRef:
+def score_labelled(
+    config: RunConfig, solutions: ArtifactRef, prm: ModelRef, problems: ArtifactRef | None = None
+) -> ArtifactRef:
     """The PRM's score of every step of the solutions; of single judged steps only theirs; table `step_scores`.
+
+    Args:
+        config: The run; form `own` asks the questions as its `prompt` section says.
+        solutions: Imported or sampled solutions.
+        prm: The reward model.
+        problems: The run's problems, needed for a prompt with worked examples.
 
     Raises:
         UserError: The model is not of `prm_evaluation.form`, or a solution cannot be written in it.
     """
     run = Run(config)
+    own = {"prompt": config.prompt} if config.prm_evaluation.form == "own" else {}
     spec = run.spec(
-        "labelled_scores", VERSION, 0, (solutions, prm), form=config.prm_evaluation.form, dtype=config.model.dtype
+        "labelled_scores",
+        VERSION,
+        0,
+        (solutions, prm, problems),
+        form=config.prm_evaluation.form,
+        dtype=config.model.dtype,
+        **own,
     )
 
     def make(_: int) -> ShardResult:
@@ -97,9 +117,17 @@ def score_labelled(config: RunConfig, solutions: ArtifactRef, prm: ModelRef) -> 
         from grpo_pipeline.models.others import open_prm as load
 
         usable, skipped = _scorable(_records(solutions))
-        place = config.model
+        examples = few_shot_examples(problems.read("problems"), config).iter_rows(named=True) if problems else ()
+        place, form_name = config.model, config.prm_evaluation.form
         with hold_devices(place.device, f"run {config.name}: labelled_scores"):
-            model, form = load(prm.folder, config.prm_evaluation.form, dtype=place.dtype, device=place.device)
+            model, form = load(
+                prm.folder,
+                form_name,
+                prompt=config.prompt,
+                examples=examples,
+                dtype=place.dtype,
+                device=place.device,
+            )
             scores = score_texts(
                 model,
                 form,

@@ -2,7 +2,7 @@
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.problems.loading import load_problems
-from grpo_pipeline.stages.run import Run
+from grpo_pipeline.stages.run import Run, function_hashes
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -15,7 +15,15 @@ def make_problems(config: RunConfig) -> ArtifactRef:
     artifact.
     """
     run = Run(config)
-    spec = run.spec("problems", VERSION, 0, (), problems=config.problems, files=_file_hashes(config))
+    spec = run.spec(
+        "problems",
+        VERSION,
+        0,
+        (),
+        problems=config.problems,
+        files=_file_hashes(config),
+        **function_hashes(config, "problems.reader"),
+    )
 
     def make(_: int) -> ShardResult:
         loaded = load_problems(config.problems, run.seed("problems"))

@@ -8,7 +8,14 @@ import polars as pl
 from grpo_pipeline.config import EngineConfig, ModelConfig, RunConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Engine
 from grpo_pipeline.seeds import derive_seed
-from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
+from grpo_pipeline.stages.run import (
+    ModelRef,
+    Run,
+    function_hashes,
+    generation_settings,
+    problem_shards,
+    shard_plan,
+)
 from grpo_pipeline.store import ArtifactRef, ShardResult
 
 VERSION = 1
@@ -47,6 +54,7 @@ def sample_rollouts(
         splitter=config.labelling.splitter,
         group_size=group_size,
         problems=config.labelling.problems if purpose == "label" else None,
+        **function_hashes(config, "labelling.splitter"),
     )
     if found := run.store.find(spec):
         return found

@@ -13,18 +13,23 @@ STAGE = "round"
 
 
 class Labelled(BaseModel):
-    """Artifacts of labelling: solutions, their labels, this round's rows, and the set with replay."""
+    """Artifacts of labelling: solutions, their step labels (a PRM's only), this round's rows, the set with replay."""
 
     model_config = ConfigDict(frozen=True)
 
     rollouts: ArtifactRef
-    labels: ArtifactRef
+    labels: ArtifactRef | None = None
     rows: ArtifactRef
     dataset: ArtifactRef
 
 
 class Measured(BaseModel):
-    """Artifacts of evaluation; the last two are None where there is no reward model."""
+    """Artifacts of evaluation; the last three are None where there is no reward model.
+
+    `scores` and `prm` (the quality of the reward model) are those of whatever kind it is. `labelled_scores` holds a
+    PRM's scores of the labelled solutions that it was trained on: not to measure it by, but to find labels that it
+    disagrees with.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -33,6 +38,7 @@ class Measured(BaseModel):
     policy: ArtifactRef
     scores: ArtifactRef | None = None
     prm: ArtifactRef | None = None
+    labelled_scores: ArtifactRef | None = None
 
 
 class Round(BaseModel):
@@ -79,6 +85,7 @@ class Round(BaseModel):
             self.measured.scores,
             self.measured.policy,
             self.measured.prm,
+            self.measured.labelled_scores,
         ]
         return [artifact for artifact in made if artifact is not None]
 

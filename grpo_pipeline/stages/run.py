@@ -1,11 +1,12 @@
 """What a stage needs to know of its run, and what it says of the models it makes."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from grpo_pipeline.config import ModelConfig, RunConfig
+from grpo_pipeline.entry_point import source_hash
 from grpo_pipeline.seeds import derive_id, derive_seed
 from grpo_pipeline.store import ArtifactRef, StageSpec, Store
 
@@ -92,6 +93,22 @@ def generation_settings(config: RunConfig, model: ModelConfig) -> dict[str, Any]
         "dtype": model.dtype,
         "checker": CHECKER_VERSION,
     }
+
+
+def function_hashes(
+    config: RunConfig, *settings: Literal["problems.reader", "labelling.splitter", "policy.reward.custom"]
+) -> dict[str, Any]:
+    """The sources of the user's functions that some settings name, for `Run.spec`; nothing where they name none.
+
+    So a function that was edited makes new artifacts, though its name is the same.
+    """
+    names = {
+        "problems.reader": [config.problems.reader] if ":" in config.problems.reader else [],
+        "labelling.splitter": [config.labelling.splitter] if ":" in config.labelling.splitter else [],
+        "policy.reward.custom": list(config.policy.reward.custom),
+    }
+    hashes = {name: source_hash(name, setting) for setting in settings for name in names[setting]}
+    return {"functions": hashes} if hashes else {}
 
 
 def run_root(config: RunConfig) -> str:

@@ -17,7 +17,7 @@ from grpo_pipeline.stages.history import newest_round, rounds_up_to
 from grpo_pipeline.stages.loop import MakeRound
 from grpo_pipeline.stages.rounds import Round
 from grpo_pipeline.stages.run import Run, run_root
-from grpo_pipeline.stages.summary import write_summary
+from grpo_pipeline.stages.summary import write_report, write_summary
 from grpo_pipeline.store import ArtifactRef
 from grpo_pipeline.store.filesystem import explain, make_folder
 from grpo_pipeline.store.manifest import LOCKS
@@ -67,7 +67,9 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
             _check_unchanged(stages, config, problems, newest)
         number = newest.number + 1 if newest else 0
         made = make_round(config, number, problems, newest)
-        write_summary(config, rounds_up_to(config, made))
+        rounds = rounds_up_to(config, made)
+        write_summary(config, rounds)
+        write_report(config, rounds)
         return NextRound(made, f"round {number} of {run_root(config)} is finished")
 
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages.rounds import Round
-from grpo_pipeline.stages.run import Run
+from grpo_pipeline.stages.run import Run, run_root
 from grpo_pipeline.store import ArtifactRef
 
 PRM_FIGURES = ("step_accuracy", "auc", "auc_on_policy", "hard_label_accuracy", "soft_label_brier")
+OUTCOME_FIGURES = ("solution_auc", "solution_auc_on_policy", "pair_accuracy", "pair_accuracy_on_policy")
 
 
 def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
@@ -18,12 +19,20 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     Keys: ``rounds`` (from the starting policy on: round, accuracy, accuracy_se, greedy, majK, passK, bonK with
     K = evaluation.samples), ``prms`` (round, step_accuracy and auc on the
     starting policy's held-out solutions, auc_on_policy on the round's own, hard_label_accuracy, soft_label_brier,
-    replay_share, replay_rounds), ``stages`` (name, round, rows, tokens, seconds of the stage's own work, also
+    replay_share, replay_rounds; of an ORM or a pairwise model solution_auc and pair_accuracy, each on both sets, in
+    their place), ``stages`` (name, round, rows, tokens, seconds of the stage's own work, also
     where an earlier run did it).
     """
     summary = summarise(config, rounds)
     Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     return summary
+
+
+def write_report(config: RunConfig, rounds: tuple[Round, ...]) -> str:
+    """Write ``report.html`` into the run's folder, on what the rounds made, and return its path."""
+    from grpo_pipeline.report.page import write_report as write
+
+    return write(run_root(config), artifacts=[artifact for one in rounds for artifact in one.artifacts()])
 
 
 def summarise(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any]:
@@ -66,8 +75,9 @@ def _policy_row(one: Round, k: int) -> dict[str, Any]:
 def _prm_row(one: Round) -> dict[str, Any]:
     figures = _figures(one.measured.prm) if one.measured.prm else {}
     receipt = one.labelled.dataset.manifest().receipt
+    names = PRM_FIGURES if one.labelled.labels else OUTCOME_FIGURES
     row: dict[str, Any] = {"round": one.number}
-    row |= {name: figures[name][0] if name in figures else None for name in PRM_FIGURES}
+    row |= {name: figures[name][0] if name in figures else None for name in names}
     row["replay_share"] = receipt["replay_share"]
     row["replay_rounds"] = receipt["replay_rows"]
     return row

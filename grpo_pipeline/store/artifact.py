@@ -1,6 +1,7 @@
 """A reference to a finished artifact: small enough to pass between tasks, and the way to open it."""
 
-import shutil
+import os
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,15 @@ from grpo_pipeline.store.filesystem import (
     open_files,
     read_bytes,
 )
-from grpo_pipeline.store.manifest import MANIFEST, FileRecord, Manifest, ShardRecord, parse_manifest
+from grpo_pipeline.store.manifest import (
+    MANIFEST,
+    FileRecord,
+    InsidePath,
+    Manifest,
+    ModelRecord,
+    ShardRecord,
+    parse_manifest,
+)
 
 Check = Literal["quick", "full"]
 """How a file is checked before use: its size and Parquet footer, or its sha256 as well."""
@@ -48,7 +57,7 @@ class ArtifactRef(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     root: str
-    path: str
+    path: InsidePath
     fingerprint: str
     stage: str
     round: int
@@ -75,7 +84,7 @@ class ArtifactRef(BaseModel):
         return read_manifest(open_files(self.root), self.path)
 
     def scan(self, table: str, check: Check = "quick") -> pl.LazyFrame:
-        """A table's rows, lazily, in the order they were written.
+        """A table's rows, lazily, in the order they were written; by default only size and footer are checked.
 
         Raises:
             UserError: The artifact has no such table, or a shard is missing or damaged.
@@ -91,11 +100,13 @@ class ArtifactRef(BaseModel):
         return _scan_shards(files, [f"{self.path}/{shard.file}" for shard in shards], table)
 
     def read(self, table: str, check: Check = "full") -> pl.DataFrame:
-        """A table's rows; every shard's hash is checked first unless told otherwise."""
+        """A table's rows; every shard's hash is checked first, once a process for a file that stays as it is."""
         return self.scan(table, check).collect()
 
-    def model_path(self, check: Check = "quick") -> Path:
+    def model_path(self, check: Check = "full") -> Path:
         """A local folder with the artifact's model; that of a remote store is downloaded once.
+
+        The files' hashes are checked, once a process for files that stay as they are.
 
         Raises:
             UserError: The artifact holds no model, or a file of it is missing or damaged.
@@ -104,11 +115,11 @@ class ArtifactRef(BaseModel):
         if model is None:
             raise UserError(f"{self}: this artifact holds no model")
         files = open_files(self.root)
-        for record in model.files:
-            check_file(files, self.path, record, check)
         if isinstance(files, LocalFiles):
+            for record in model.files:
+                check_file(files, self.path, record, check)
             return files.local(f"{self.path}/model")
-        return _download_model(files, self.path, self.fingerprint, model.files)
+        return _download_model(files, self.path, model, check)
 
 
 def read_manifest(files: Files, path: str) -> Manifest:
@@ -133,11 +144,27 @@ def check_file(files: Files, artifact: str, record: FileRecord, check: Check) ->
     path = f"{artifact}/{record.file}"
     where = f"{files.root}/{path}"
     remedy = f"it was changed after it was written; remove {files.root}/{artifact} and run the stage again"
+    if isinstance(files, LocalFiles) and files.leaves(artifact, path):
+        raise UserError(f"{where}: a symbolic link to outside of its artifact, which is not followed; {remedy}")
     size = files.size(path)
     if size != record.bytes:
         raise UserError(f"{where}: damaged: {size} bytes, the manifest says {record.bytes}; {remedy}")
-    if check == "full" and digest(files, path) != record.sha256:
+    if check == "full" and _digest_once(files, path) != record.sha256:
         raise UserError(f"{where}: damaged: its sha256 is not the manifest's; {remedy}")
+
+
+_digests: dict[tuple[str, str], tuple[Hashable, str]] = {}
+
+
+def _digest_once(files: Files, path: str) -> str:
+    """The sha256 of a file, worked out again only where the file has been written since."""
+    stamp = files.stamp(path)
+    known = _digests.get((files.root, path))
+    if known is not None and stamp is not None and known[0] == stamp:
+        return known[1]
+    found = digest(files, path)
+    _digests[files.root, path] = (stamp, found)
+    return found
 
 
 def check_shard(files: Files, artifact: str, shard: ShardRecord, check: Check) -> None:
@@ -171,14 +198,32 @@ def _scan_shards(files: "LocalFiles | RemoteFiles", paths: list[str], table: str
     return pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
 
 
-def _download_model(files: RemoteFiles, artifact: str, fingerprint: str, records: list[FileRecord]) -> Path:
-    folder = files.scratch() / "models" / fingerprint
-    for record in records:
-        target = folder / record.file
-        if target.exists() and target.stat().st_size == record.bytes:
-            continue
-        # Under another name until it is whole, so that a killed download is never taken for a model.
-        part = target.with_name(target.name + ".part")
-        files.download(f"{artifact}/{record.file}", part)
-        shutil.move(part, target)
-    return folder / "model"
+def _download_model(files: RemoteFiles, artifact: str, model: ModelRecord, check: Check) -> Path:
+    """The model in a cache on this machine, by its content id; what is there already is checked like any other file."""
+    cache = LocalFiles(str(files.scratch() / "models"))
+    folder = model.content_id
+    for record in model.files:
+        target = cache.local(f"{folder}/{record.file}")
+        if target.exists():
+            try:
+                check_file(cache, folder, record, check)
+                continue
+            except UserError:  # damaged in the cache; the store's own is fetched again
+                target.unlink()
+        # Under another name until it is whole, so that a killed download is never taken for a model; and one of its
+        # own, since another process may fetch the same.
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            files.download(f"{artifact}/{record.file}", part)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+        try:
+            check_file(cache, folder, record, "full")
+        except UserError:
+            target.unlink()
+            raise UserError(
+                f"{files.root}/{artifact}/{record.file}: damaged: its size or sha256 is not the manifest's; it was "
+                f"changed after it was written; remove {files.root}/{artifact} and run the stage again"
+            ) from None
+    return cache.local(f"{folder}/model")

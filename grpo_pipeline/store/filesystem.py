@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
@@ -42,6 +42,10 @@ class Files(Protocol):
 
     def size(self, path: str) -> int:
         """Bytes of a file."""
+        ...
+
+    def stamp(self, path: str) -> Hashable | None:
+        """Changes whenever the file is written anew; None where the store cannot tell."""
         ...
 
     def open(self, path: str) -> IO[bytes]:
@@ -105,6 +109,16 @@ def explain(what: str) -> Iterator[None]:
         raise
 
 
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error of any library says that the disk, or one's share of it, is full.
+
+    safetensors and sqlite give it in words of their own.
+    """
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    return any(f"os error {code}" in str(error) for code in _FULL) or "disk is full" in str(error)
+
+
 class LocalFiles:
     """A folder on a disk of this machine."""
 
@@ -116,6 +130,10 @@ class LocalFiles:
     def local(self, path: str) -> Path:
         """The path on disk."""
         return Path(self.root, path)
+
+    def leaves(self, folder: str, path: str) -> bool:
+        """Whether a file below a folder is not really there, by a symbolic link in its path or in its place."""
+        return not self.local(path).resolve().is_relative_to(self.local(folder).resolve())
 
     def exists(self, path: str) -> bool:  # noqa: D102
         return self.local(path).exists()
@@ -136,6 +154,11 @@ class LocalFiles:
     def size(self, path: str) -> int:  # noqa: D102
         with explain(f"reading {self.local(path)}"):
             return self.local(path).stat().st_size
+
+    def stamp(self, path: str) -> Hashable | None:  # noqa: D102
+        with explain(f"reading {self.local(path)}"):
+            found = self.local(path).stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     def open(self, path: str) -> IO[bytes]:  # noqa: D102
         with explain(f"reading {self.local(path)}"):
@@ -227,6 +250,13 @@ class RemoteFiles:
         self.filesystem.invalidate_cache()
         with explain(f"reading {self.root}/{path}"):
             return int(self.filesystem.size(self.remote(path)))
+
+    def stamp(self, path: str) -> Hashable | None:  # noqa: D102
+        self.filesystem.invalidate_cache()
+        with explain(f"reading {self.root}/{path}"):
+            info = self.filesystem.info(self.remote(path))
+        known = [str(info[key]) for key in ("ETag", "etag", "generation", "LastModified") if info.get(key)]
+        return (info.get("size"), *known) if known else None
 
     def open(self, path: str) -> Any:  # noqa: D102
         with explain(f"reading {self.root}/{path}"):

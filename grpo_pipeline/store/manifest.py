@@ -69,7 +69,7 @@ class TableRecord(Record):
 class ModelRecord(Record):
     """The model folder's files and the content id of its weights."""
 
-    content_id: str
+    content_id: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     files: list[FileRecord]
 
 

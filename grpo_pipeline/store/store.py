@@ -22,7 +22,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.progress import progress
 from grpo_pipeline.store.artifact import ArtifactRef, make_ref, read_manifest
 from grpo_pipeline.store.build import Build
-from grpo_pipeline.store.filesystem import explain, make_folder, open_files
+from grpo_pipeline.store.filesystem import explain, is_disk_full, make_folder, open_files
 from grpo_pipeline.store.manifest import ARTIFACTS, LOCKS, MANIFEST, STAGING, StageSpec, parse_artifact_name
 from grpo_pipeline.store.shards import DEFAULT_ROWS_PER_GROUP, ShardResult, make_shard, shard_key
 
@@ -144,7 +144,17 @@ class Store:
         with self._lock(spec):
             found = self.find(spec)
             build = Build(spec, self.files, self.rows_per_group, list(plan), found)
-            yield build
+            try:
+                yield build
+            except Exception as error:
+                if isinstance(error, UserError) or not is_disk_full(error):
+                    raise
+                # A checkpoint, a model or the ledger: what other libraries write beside the shards.
+                raise UserError(
+                    f"disk full while {spec.stage}, round {spec.round}, was made in {self.root} ({error}); free some "
+                    "space: finished shards and the last checkpoint are kept; run the same command again and it goes "
+                    "on from there"
+                ) from error
             if build.ref is None:
                 raise RuntimeError(f"stage {spec.stage}: the build ended without finish()")
 

@@ -11,7 +11,15 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.store.artifact import check_file, check_shard, make_ref, read_manifest
 from grpo_pipeline.store.filesystem import LocalFiles, RemoteFiles, open_files
-from grpo_pipeline.store.manifest import ARTIFACTS, MANIFEST, Manifest, ShardRecord, fingerprint, parse_artifact_name
+from grpo_pipeline.store.manifest import (
+    ARTIFACTS,
+    MANIFEST,
+    STAGING,
+    Manifest,
+    ShardRecord,
+    fingerprint,
+    parse_artifact_name,
+)
 from grpo_pipeline.tables import conform
 
 Kind = Literal["manifest", "damaged", "schema", "rows", "key", "unknown file", "parent", "fingerprint"]
@@ -45,7 +53,7 @@ def verify(run: str | Path) -> list[Finding]:
         UserError: There is no such run.
     """
     files = open_files(run)
-    if not files.exists(ARTIFACTS):
+    if not any(files.exists(folder) for folder in (ARTIFACTS, STAGING)):  # the first stage may be under way
         raise UserError(f"{files.root}: there is no run here (no folder {ARTIFACTS}/ in it)")
     findings: list[Finding] = []
     for name in files.children(ARTIFACTS):

@@ -19,7 +19,8 @@ from grpo_pipeline.training.adapters import add_adapters
 from grpo_pipeline.training.layouts import MicroBatch
 from grpo_pipeline.training.loop import read_all
 from grpo_pipeline.training.optimizer import trainable_parameters
-from grpo_pipeline.training.runner import Runner
+from grpo_pipeline.training.processes import ALONE, Processes
+from grpo_pipeline.training.runner import Forward, Runner
 from grpo_pipeline.training.token_rows import TokenRows
 
 CRITIC = 1
@@ -31,11 +32,18 @@ class Critic:
 
     Attributes:
         net: The value model; its logit at the token before is the value of the state in which a token is chosen.
+        forward: How it is run.
         parameters: Name -> trainable parameter.
     """
 
     def __init__(
-        self, folder: Path, place: ModelConfig, training: TrainingConfig, config: PpoConfig, seed: int
+        self,
+        folder: Path,
+        place: ModelConfig,
+        training: TrainingConfig,
+        config: PpoConfig,
+        seed: int,
+        processes: Processes = ALONE,
     ) -> None:
         dtype = "float32" if place.dtype == "auto" else place.dtype
         self.net = RewardModel.from_policy(
@@ -43,11 +51,13 @@ class Critic:
             "critic",
             derive_seed(seed, "critic"),
             dtype=dtype,
-            device=place.device,
+            device=processes.load_device(place.device),
             trust_remote_code=place.trust_remote_code,
         )
         if training.lora:
-            add_adapters(self.net.model, training.lora, self.net.head)
+            add_adapters(self.net.model, training.lora, self.net.head, seed=seed)
+        self.forward = Forward(self.net.model)
+        processes.shard(self.forward)
         self.parameters = trainable_parameters(self.net)
         self._config = config
         self._rewards = RunningStatistics()
@@ -61,7 +71,7 @@ class Critic:
         """(N,) values under the present weights, without gradient."""
 
         def read(batch: MicroBatch) -> Tensor:
-            return self.values(runner.hidden(batch, CRITIC))
+            return runner.read(batch, self.values, CRITIC)
 
         return read_all(runner, data.rows, read)
 

@@ -19,6 +19,7 @@ from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.rewards import needs_reward_model, reward_rollouts, verdict_reward
 from grpo_pipeline.rollouts import check_rollouts, sample_rollouts
 from grpo_pipeline.seeds import derive_seed
+from grpo_pipeline.training.processes import ALONE, Processes
 
 STAGE = "train_policy"
 """Part of the address of every seed and id that training draws."""
@@ -28,7 +29,8 @@ STAGE = "train_policy"
 class Experience:
     """Frames of one exploration step; rollouts group by group, `checked` and `advantages` in their order.
 
-    `prompt_too_long` counts the problems that were left out since their prompt leaves no room in the context.
+    `prompt_too_long` counts the problems that were left out since their prompt leaves no room in the context;
+    `scores_are_probabilities` is false for a pairwise model's solution scores.
     """
 
     rollouts: pl.DataFrame
@@ -38,12 +40,15 @@ class Experience:
     solution_scores: pl.DataFrame | None
     advantages: pl.DataFrame
     prompt_too_long: int = 0
+    scores_are_probabilities: bool = True
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """By table name."""
         tables = {"rollouts": self.rollouts, "checked": self.checked, "steps": self.steps}
         if self.step_scores is not None:
             tables["step_scores"] = self.step_scores
+        elif self.solution_scores is not None:
+            tables["solution_scores"] = self.solution_scores
         return tables | {"advantages": self.advantages}
 
 
@@ -59,6 +64,7 @@ class Explorer:
         reward_model_dir: The reward model; None where nothing asks for its scores.
         round: RL round.
         seed: The run's seed.
+        processes: Among whom problems are divided.
 
     Raises:
         UserError: If the configured rewards need a reward model and there is none.
@@ -75,7 +81,9 @@ class Explorer:
         reward_model_dir: Path | None,
         round: int,
         seed: int,
+        processes: Processes = ALONE,
     ) -> None:
+        self._processes = processes
         self._engine, self._prompts, self._method, self._config = engine, prompts, method, config
         self._problems = problems
         self._round, self._seed = round, seed
@@ -96,62 +104,81 @@ class Explorer:
         """Content id of the reward model in use."""
         return None if self._reward_model is None else self._reward_model.id
 
-    def explore(self, problem_ids: Sequence[str], step: int | None) -> Experience:
-        """Rollouts of the current policy with everything that an update needs.
+    def explore(self, problem_ids: Sequence[str], step: int | None, version: str) -> Experience:
+        """Rollouts of the current policy with everything that an update needs, the same in every process.
+
+        Each process samples, checks, splits and scores its share of the problems; a sample's seed comes from its
+        address, so it does not matter who draws it.
 
         Args:
             problem_ids: Whose rollouts; no problem twice.
             step: Exploration step, from 1; None for the samples that an offline method starts from.
+            version: The policy version that must sample them.
 
         Raises:
             UserError: If no problem's prompt leaves room in the context.
-            RuntimeError: If a rollout was not sampled by the engine's present version.
+            RuntimeError: If a rollout was not sampled by that version.
         """
-        config, policy = self._config, self._config.policy
+        config = self._config
         chosen = pl.DataFrame({"problem_id": problem_ids}).join(
             self._problems, on="problem_id", how="left", maintain_order="left"
         )
-        version = self._engine.model_id
+        parts = self._processes.gather(self._explore_share(chosen, step))
+        part = parts[0] if len(parts) == 1 else _together(parts, list(problem_ids))
+        if part.rollouts.is_empty():
+            raise UserError(
+                f"none of {chosen.height} prompts leaves room for a response in the context of "
+                f"{self._engine.max_model_len} tokens; use fewer prompt.examples, or a model with a longer context"
+            )
+        _check_version(part.rollouts, version)
+        # Rewards of a user may look at all rollouts of a step, and need not repeat: one process asks for them.
+        advantages = self._processes.from_main(lambda: self._advantages(part, config))
+        return Experience(
+            part.rollouts,
+            part.checked,
+            part.steps,
+            part.step_scores,
+            part.solution_scores,
+            advantages,
+            prompt_too_long=part.prompt_too_long,
+            scores_are_probabilities=self._reward_model is None or self._reward_model.kind != "pairwise",
+        )
+
+    def _explore_share(self, chosen: pl.DataFrame, step: int | None) -> "_Share":
+        config = self._config
+        own = chosen[self._processes.share(range(chosen.height))]
         sampled = sample_rollouts(
-            chosen,
+            own,
             self._engine,
             self._prompts,
             config.sampling,
-            group_size=policy.rollouts_per_problem,
+            group_size=config.policy.rollouts_per_problem,
             stage=STAGE,
             round=self._round,
             seed=self._seed,
             step=step,
         )
         rollouts = sampled.frame
-        if rollouts.is_empty():
-            raise UserError(
-                f"none of {chosen.height} prompts leaves room for a response in the context of "
-                f"{self._engine.max_model_len} tokens; use fewer prompt.examples, or a model with a longer context"
-            )
-        _check_version(rollouts, version)
-        checked = check_rollouts(rollouts, chosen)
+        checked = check_rollouts(rollouts, own)
         steps = split_rollouts(rollouts, self._engine.tokenizer, config.labelling.splitter)
-        step_scores, solution_scores = self._score(rollouts, steps)
+        scores = (None, None) if rollouts.is_empty() else self._score(rollouts, steps)
+        return _Share(rollouts, checked, steps, *scores, sampled.counts["prompt_too_long"])
+
+    def _advantages(self, part: "_Share", config: RunConfig) -> pl.DataFrame:
+        policy = config.policy
         if self._method.reward == "rewards":
             rewards = reward_rollouts(
-                rollouts, checked, policy.reward, model_scores=solution_scores, max_tokens=config.sampling.max_tokens
+                part.rollouts,
+                part.checked,
+                policy.reward,
+                model_scores=part.solution_scores,
+                max_tokens=config.sampling.max_tokens,
             )
         else:
-            rewards = rule_rewards(checked)
+            rewards = rule_rewards(part.checked)
         if self._method.name == "grpo":
-            advantages = compute_advantages(rollouts, steps, rewards, step_scores, policy.grpo)
-        else:
-            advantages = plain_advantages(rollouts, rewards)
-        return Experience(
-            rollouts,
-            checked,
-            steps,
-            step_scores,
-            solution_scores,
-            advantages,
-            prompt_too_long=sampled.counts["prompt_too_long"],
-        )
+            return compute_advantages(part.rollouts, part.steps, rewards, part.step_scores, policy.grpo)
+        return plain_advantages(part.rollouts, rewards)
 
     def _score(self, rollouts: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
         model = self._reward_model
@@ -200,6 +227,47 @@ def plain_advantages(rollouts: pl.DataFrame, rewards: pl.DataFrame) -> pl.DataFr
             step_advantages=pl.concat_list(pl.col("outcome_reward").fill_null(0.0)).cast(pl.List(pl.Float32)),
         )
         .select("rollout_id", "problem_id", "step", "outcome_reward", "step_rewards", "step_advantages", "^reward_.*$")
+    )
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one process, or all together, sampled."""
+
+    rollouts: pl.DataFrame
+    checked: pl.DataFrame
+    steps: pl.DataFrame
+    step_scores: pl.DataFrame | None
+    solution_scores: pl.DataFrame | None
+    prompt_too_long: int
+
+
+def _together(parts: Sequence[_Share], problem_ids: list[str]) -> _Share:
+    """All processes' rollouts in the order that a single process would have them."""
+    order = pl.DataFrame({"problem_id": problem_ids}).with_row_index("_order")
+    rollouts = (
+        pl.concat([part.rollouts for part in parts])
+        .join(order, on="problem_id", how="left")
+        .sort("_order", "group_index")
+        .drop("_order")
+    )
+    ids = rollouts.select("rollout_id")
+
+    def rows_of(name: str, *keys: str) -> pl.DataFrame:
+        frame = pl.concat([getattr(part, name) for part in parts]).sort("rollout_id", *keys)
+        return ids.join(frame, on="rollout_id", how="inner", maintain_order="left_right")
+
+    def scores_of(name: str, *keys: str) -> pl.DataFrame | None:
+        frames = [frame for part in parts if (frame := getattr(part, name)) is not None]
+        return pl.concat(frames).sort("rollout_id", *keys) if frames else None
+
+    return _Share(
+        rollouts,
+        rows_of("checked"),
+        rows_of("steps", "step_index"),
+        scores_of("step_scores", "step_index"),
+        scores_of("solution_scores"),
+        sum(part.prompt_too_long for part in parts),
     )
 
 

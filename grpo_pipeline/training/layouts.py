@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.training.batching import Row
+from grpo_pipeline.training.fused_llama import read_hidden_fused
 from grpo_pipeline.training.packed_attention import PACKED_ATTENTION, PackedLayout, build_layout, packed_attention
 
 Ints = npt.NDArray[np.int64]
@@ -121,12 +122,13 @@ def collate_packed(rows: Sequence[Row], chosen: Sequence[int], pad_id: int, devi
     )
 
 
-def read_hidden(backbone: nn.Module, batch: MicroBatch) -> Tensor:
+def read_hidden(backbone: nn.Module, batch: MicroBatch, *, fused: bool = False) -> Tensor:
     """(N, hidden) last hidden states at the batch's read positions.
 
     Args:
         backbone: A transformers decoder without its head (`model.base_model`).
         batch: Either form.
+        fused: Run a packed batch by `fused_llama`, which must support the backbone.
 
     Raises:
         UserError: For a packed batch and a model whose attention cannot be replaced or has a sliding window
@@ -139,6 +141,8 @@ def read_hidden(backbone: nn.Module, batch: MicroBatch) -> Tensor:
             position_ids=batch.position_ids,
             use_cache=False,
         )
+    elif fused:
+        return read_hidden_fused(backbone, batch.input_ids, batch.position_ids, batch.layout, batch.read)
     else:
         with packed_attention(backbone):
             output = backbone(

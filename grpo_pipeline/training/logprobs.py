@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-CHUNK_ELEMENTS = 1 << 22
-"""Logits that exist at once (16 MB in float32)."""
+CHUNK_ELEMENTS = 1 << 24
+"""Logits that exist at once (64 MB in float32). Each chunk reads the head and adds to its gradient once, so smaller
+ones spend more time on these than on their products."""
 
 
 def plain_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -20,7 +21,9 @@ def plain_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
 
 
-def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def token_logprobs(
+    hidden: Tensor, head: nn.Linear, targets: Tensor, temperature: float, *, with_entropy: bool = True
+) -> tuple[Tensor, Tensor]:
     """Log-probability of each target under softmax(head(hidden) / temperature), and the entropy.
 
     Args:
@@ -28,6 +31,7 @@ def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature
         head: The output projection to V logits.
         targets: (N,) int64 token ids in [0, V).
         temperature: Divides the logits, > 0: the temperature the tokens were sampled at.
+        with_entropy: Without it the entropies are all 0, and two passes over the logits are saved.
 
     Returns:
         (N,) log-probabilities in float32 (float64 for float64 states), with gradients to states and head; (N,)
@@ -39,8 +43,8 @@ def token_logprobs(hidden: Tensor, head: nn.Linear, targets: Tensor, temperature
         # autograd.Function sees no autocast: cast here, so that both directions run in one type.
         kind = torch.get_autocast_dtype(hidden.device.type)
         bias = None if head.bias is None else head.bias.to(kind)
-        return _apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature)
-    return _apply(hidden, head.weight, head.bias, targets, temperature)
+        return _apply(hidden.to(kind), head.weight.to(kind), bias, targets, temperature, with_entropy)
+    return _apply(hidden, head.weight, head.bias, targets, temperature, with_entropy)
 
 
 def _apply(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -58,31 +62,42 @@ def _chunk_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperatu
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """d log p_t / d logits = (onehot(t) - p) / temperature, with p computed again in the backward pass."""
+    """d log p_t / d logits = (onehot(t) - p) / temperature.
+
+    The backward pass computes p again, a chunk at a time; where there is one chunk alone, its p is kept.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        with_entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         n = hidden.shape[0]
-        logprobs, entropy, lse = (hidden.new_empty(n, dtype=_accumulator(hidden)) for _ in range(3))
+        logprobs = hidden.new_empty(n, dtype=_accumulator(hidden))
+        entropy = torch.zeros_like(logprobs)
         step = max(1, CHUNK_ELEMENTS // weight.shape[0])
+        probs = None
         for start in range(0, n, step):
             part = slice(start, start + step)
-            logits = _chunk_logits(hidden[part], weight, bias, temperature)
-            lse[part] = torch.logsumexp(logits, dim=-1)
-            logprobs[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - lse[part]
-            # H = lse - sum_v p_v logit_v
-            probs = torch.exp(logits - lse[part, None])
-            entropy[part] = lse[part] - torch.einsum("nv,nv->n", probs, logits)
-        ctx.save_for_backward(hidden, weight, bias, targets, lse)
+            every = torch.log_softmax(_chunk_logits(hidden[part], weight, bias, temperature), dim=-1)
+            logprobs[part] = every.gather(-1, targets[part, None]).squeeze(-1)
+            if with_entropy:
+                probs = every.exp()
+                entropy[part] = -torch.einsum("nv,nv->n", probs, every)
+        kept = probs if n <= step else None
+        ctx.save_for_backward(hidden, weight, bias, targets, kept)
         ctx.temperature = temperature
         ctx.mark_non_differentiable(entropy)
         return logprobs, entropy
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        hidden, weight, bias, targets, lse = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None]:
+        hidden, weight, bias, targets, kept = ctx.saved_tensors
         grad = grads[0] / ctx.temperature
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         kind = _accumulator(hidden)
@@ -92,9 +107,12 @@ class _TokenLogprobs(torch.autograd.Function):
         step = max(1, CHUNK_ELEMENTS // weight.shape[0])
         for start in range(0, hidden.shape[0], step):
             part = slice(start, start + step)
-            logits = _chunk_logits(hidden[part], weight, bias, ctx.temperature)
-            delta = logits.sub_(lse[part, None]).exp_().mul_(-grad[part, None])
-            delta[torch.arange(len(delta), device=delta.device), targets[part]] += grad[part]
+            if kept is None:
+                delta = torch.softmax(_chunk_logits(hidden[part], weight, bias, ctx.temperature), dim=-1)
+                delta.mul_(-grad[part, None])
+            else:
+                delta = kept * -grad[:, None]
+            delta.scatter_add_(-1, targets[part, None], grad[part, None])
             if grad_bias is not None:
                 grad_bias += delta.sum(0)
             delta = delta.to(hidden.dtype)
@@ -108,6 +126,7 @@ class _TokenLogprobs(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None or bias is None else grad_bias.to(bias.dtype),
+            None,
             None,
             None,
         )

@@ -18,9 +18,9 @@ def experience_metrics(experience: Experience) -> dict[str, float]:
 
     Returns:
         reward, reward_std (mean of the groups'), frac_reward_zero_std, rewards/<part>/mean, accuracy,
-        completions/*, steps_per_response, perplexity, undecided_ratio, and prm_outcome_gap (mean solution
-        score less accuracy) where a reward model scored. A figure without a value (no decided reward) is left
-        out.
+        completions/*, steps_per_response, perplexity, undecided_ratio, and where a reward model scored prm_score (mean
+        solution score) and prm_outcome_gap (the same less accuracy; not of a pairwise model, whose rewards are on no
+        such scale). A figure without a value (no decided reward) is left out.
     """
     rollouts, advantages = experience.rollouts, experience.advantages
     lengths = rollouts["token_ids"].list.len().cast(pl.Float64)
@@ -57,7 +57,8 @@ def experience_metrics(experience: Experience) -> dict[str, float]:
     if experience.solution_scores is not None and accuracy is not None:
         score = _mean(experience.solution_scores["score"])
         metrics["prm_score"] = score
-        metrics["prm_outcome_gap"] = None if score is None else score - accuracy
+        if experience.scores_are_probabilities:
+            metrics["prm_outcome_gap"] = None if score is None else score - accuracy
     return {name: value for name, value in metrics.items() if value is not None}
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.config import OptimizerConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.training.processes import like, whole
 
 
 def learning_rate(config: OptimizerConfig, step: int, total: int) -> float:
@@ -49,8 +50,10 @@ class Optimizer:
             {"params": [p for p in self.parameters.values() if p.dim() >= 2], "weight_decay": config.weight_decay},
             {"params": [p for p in self.parameters.values() if p.dim() < 2], "weight_decay": 0.0},
         ]
+        # One kernel for all parameters; torch has it for these devices.
+        self._fused = all(p.device.type in ("cpu", "cuda") for p in self.parameters.values())
         self._adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=config.lr, betas=config.betas
+            [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, fused=self._fused
         )
 
     @property
@@ -71,7 +74,8 @@ class Optimizer:
             UserError: If the gradient is not finite; the weights are then as before.
         """
         limit = self.config.max_grad_norm
-        norm = float(nn.utils.clip_grad_norm_(self.parameters.values(), math.inf if limit is None else limit))
+        total = nn.utils.clip_grad_norm_(self.parameters.values(), math.inf if limit is None else limit)
+        norm = float(whole(total))
         if not math.isfinite(norm):
             raise UserError(
                 f"the gradient of optimizer step {self.steps + 1} is {norm}; lower the learning rate "
@@ -86,10 +90,10 @@ class Optimizer:
         return norm
 
     def tensors(self) -> dict[str, Tensor]:
-        """The optimizer's state as named tensors, for a safetensors file."""
+        """The optimizer's state as named tensors, for a safetensors file; whole ones where they are sharded."""
         named = {id(parameter): name for name, parameter in self.parameters.items()}
         return {
-            f"{named[id(parameter)]}/{key}": value
+            f"{named[id(parameter)]}/{key}": whole(value)
             for parameter, state in self._adamw.state.items()
             for key, value in state.items()
         }
@@ -101,9 +105,12 @@ class Optimizer:
         for key, value in tensors.items():
             name, kind = key.rsplit("/", 1)
             parameter = self.parameters[name]
-            # AdamW keeps its step count on the CPU.
             state: dict[str, Any] = self._adamw.state[parameter]
-            state[kind] = value.clone() if kind == "step" else value.to(parameter.device, copy=True)
+            if kind == "step":
+                # The step count is beside the parameter in the fused kernel, else on the CPU.
+                state[kind] = value.to(parameter.device if self._fused else "cpu", copy=True)
+            else:
+                state[kind] = like(value, parameter).clone()
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -115,4 +122,4 @@ def load_weights(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, T
     """Put a checkpoint's weights in place."""
     with torch.no_grad():
         for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+            parameter.copy_(like(tensors[name], parameter))

@@ -208,13 +208,30 @@ def packed_attention_forward(
     """
     if packed_layout is None or attention_mask is not None or dropout:
         raise ValueError("packed attention takes a packed_layout, no attention_mask and no dropout")
-    layout = packed_layout
+    by_token = [x[0].transpose(0, 1) for x in (query, key, value)]
+    output = attend_packed(by_token[0], by_token[1], by_token[2], packed_layout, scaling)
+    return output.unsqueeze(0), None
+
+
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, layout: PackedLayout, scaling: float | None) -> Tensor:
+    """Attention of one layer over packed tokens.
+
+    Args:
+        query: (L, H, D).
+        key: (L, Hkv, D).
+        value: (L, Hkv, D).
+        layout: Where each sequence lies.
+        scaling: Factor on the scores; None is D**-0.5.
+
+    Returns:
+        (L, H, D) outputs.
+    """
     shapes = [layout.prompts, *(tails.shape for tails in layout.tails)]
     sizes = [rows * longest for rows, longest in shapes]
     queries, keys, values = (
         [
             part.view(*shape, *part.shape[1:])
-            for part, shape in zip(torch.split(_pad(x[0].transpose(0, 1), layout), sizes), shapes, strict=True)
+            for part, shape in zip(torch.split(_pad(x, layout), sizes), shapes, strict=True)
         ]
         for x in (query, key, value)
     )  # each a list of (B, S, heads, D)
@@ -228,7 +245,7 @@ def packed_attention_forward(
             k = torch.cat([keys[0].index_select(0, tails.prompt), k], dim=1)
             v = torch.cat([values[0].index_select(0, tails.prompt), v], dim=1)
         outputs.append(_attend(queries[i], k, v, tails.mask, scaling))
-    return _unpad(torch.cat(outputs), layout).unsqueeze(0), None
+    return _unpad(torch.cat(outputs), layout)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:

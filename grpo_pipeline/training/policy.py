@@ -1,6 +1,7 @@
 """Training of a policy: one loop for six methods (METHOD 5 and 6)."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -10,6 +11,7 @@ from grpo_pipeline.models.content import content_id
 from grpo_pipeline.progress import progress
 from grpo_pipeline.training.policy_contract import OnStep, PolicyResult
 from grpo_pipeline.training.policy_trainer import PolicyTrainer
+from grpo_pipeline.training.processes import ALONE, Processes
 
 
 def train_policy(
@@ -27,6 +29,7 @@ def train_policy(
     fixed_rollouts: Mapping[str, pl.DataFrame] | None = None,
     examples: pl.DataFrame | None = None,
     on_step: OnStep | None = None,
+    processes: Processes = ALONE,
 ) -> PolicyResult:
     """Train a policy by the configured method and save it.
 
@@ -45,7 +48,9 @@ def train_policy(
         examples: `problems` columns of worked examples for few-shot prompts.
         on_step: Receives the step's tables after it: metrics, and for online methods rollouts, checked, steps,
             step_scores and advantages. Step 0 holds the samples that an offline method drew. After a resume the
-            steps since the last checkpoint come again, with the same rows but for the times.
+            steps since the last checkpoint come again, with the same rows but for the times. Called in the main
+            process only.
+        processes: The processes that train together; all of them call this with the same arguments.
 
     Raises:
         UserError: For a setting, folder or frame that does not fit.
@@ -64,11 +69,13 @@ def train_policy(
         fixed_rollouts=fixed_rollouts,
         examples=examples,
         on_step=on_step,
+        processes=processes,
     )
-    trainer.resume()
-    with progress(f"{config.policy.method}, round {round}", trainer.total, "steps") as bar:
-        bar.advance(trainer.step)
-        while trainer.step < trainer.total and not trainer.stopped_early:
-            trainer.run_step()
-            bar.advance()
-    return trainer.finish(out_dir)
+    with closing(trainer):
+        trainer.resume()
+        with progress(f"{config.policy.method}, round {round}", trainer.total, "steps") as bar:
+            bar.advance(trainer.step)
+            while trainer.step < trainer.total and not trainer.stopped_early:
+                trainer.run_step()
+                bar.advance()
+        return trainer.finish(out_dir)

@@ -1,5 +1,6 @@
 """What a policy training takes and gives: checks of its inputs, what it hands over on the way, its result."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,6 +8,9 @@ import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.training.processes import ALONE, Processes
+
+_LOG = logging.getLogger(__name__)
 
 OnStep = Callable[[int, dict[str, pl.DataFrame]], None]
 """Called after every exploration step (online) or optimizer step (offline) with its number and its tables."""
@@ -32,7 +36,11 @@ class PolicyResult:
 
 
 def check_inputs(
-    problems: pl.DataFrame, demonstrations: pl.DataFrame | None, config: RunConfig, temperature: float
+    problems: pl.DataFrame,
+    demonstrations: pl.DataFrame | None,
+    config: RunConfig,
+    temperature: float,
+    processes: Processes = ALONE,
 ) -> None:
     """Refuse what cannot be trained on or with, before anything is loaded.
 
@@ -41,6 +49,7 @@ def check_inputs(
         demonstrations: `problems` columns with gold_solution; None where there are none.
         config: The run's configuration.
         temperature: What responses are sampled at.
+        processes: The processes that train together.
 
     Raises:
         UserError: For a setting that cannot be trained with, or nothing to train on.
@@ -61,7 +70,26 @@ def check_inputs(
         raise UserError("no training problem")
     if not temperature > 0:
         raise UserError("sampling.temperature = 0 is greedy: training needs samples; use e.g. 1.0")
-    if config.engine.kind != "transformers":
-        raise UserError(f"engine.kind = {config.engine.kind!r} cannot be given new weights while training")
+    if config.policy.method != "sft":
+        _check_engine(config, processes)
     if config.policy.method == "ppo" and config.policy.ppo.ptx_weight > 0 and demonstrations is None:
         raise UserError("policy.ppo.ptx_weight > 0 needs demonstrations: problems with gold_solution")
+
+
+def _check_engine(config: RunConfig, processes: Processes) -> None:
+    if config.engine.kind == "server":
+        raise UserError(
+            "engine.kind = 'server' cannot sample while a policy trains: a server elsewhere is not given new weights. "
+            "Use 'vllm', which runs in the training process and is, or 'transformers'"
+        )
+    uncorrected = config.policy.method == "grpo" and config.policy.grpo.importance_correction == "none"
+    if config.engine.kind == "vllm" and uncorrected:
+        _LOG.warning(
+            "vLLM's log-probabilities are not quite the trainer's: policy.grpo.importance_correction = 'truncate' "
+            "corrects for it, and sampling/sampling_logp_difference/mean says by how much they differ"
+        )
+    if config.engine.kind == "vllm" and processes.count > 1:
+        raise UserError(
+            "engine.kind = 'vllm' needs training.processes = 1: vLLM in a process has a process group of its own. "
+            "Use engine.kind = 'transformers' for training in several processes"
+        )

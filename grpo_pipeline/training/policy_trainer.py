@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import torch
 
 from grpo_pipeline.config import RunConfig
-from grpo_pipeline.engines.transformers import TransformersEngine
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.methods.base import MethodLoss, TokenBatch
 from grpo_pipeline.methods.kl import k3
@@ -36,7 +34,9 @@ from grpo_pipeline.training.offline import (
 )
 from grpo_pipeline.training.optimizer import Optimizer, load_weights
 from grpo_pipeline.training.policy_contract import OnStep, PolicyResult, check_inputs
+from grpo_pipeline.training.processes import ALONE, Processes, whole_tensors
 from grpo_pipeline.training.run_identity import run_identity
+from grpo_pipeline.training.sampler import Sampler
 from grpo_pipeline.training.token_rows import TokenRows
 from grpo_pipeline.training.updates import add_weights, critic_loss, experience_rows, policy_loss, rewarded_rows
 
@@ -59,12 +59,14 @@ class PolicyTrainer:
         fixed_rollouts: Mapping[str, pl.DataFrame] | None,
         examples: pl.DataFrame | None,
         on_step: OnStep | None,
+        processes: Processes = ALONE,
     ) -> None:
+        self.processes = processes
         self.config, self.policy = config, config.policy
         self.method = make_method(self.policy)
         self.online = self.method.data == "on_policy"
         self.temperature = 1.0 if self.method.data == "demonstrations" else config.sampling.temperature
-        check_inputs(problems, demonstrations, config, self.temperature)
+        check_inputs(problems, demonstrations, config, self.temperature, processes)
         self.round, self.seed, self.policy_id, self.workdir = round, seed, policy_id, workdir
         self.on_step = on_step
         self.step = 0
@@ -72,14 +74,16 @@ class PolicyTrainer:
         self.n_tokens = 0
         self.stopped_early = False
         self.hacked = False
-        self.actor = Actor(model_dir, config.model, config.training)
+        self.actor = Actor(model_dir, config.model, config.training, processes, seed)
         self.critic: Critic | None = None
         if self.method.needs_critic:
-            self.critic = Critic(model_dir, config.model, config.training, self.policy.ppo, seed)
-        self.runner = self.actor.runner([self.critic.net.model] if self.critic else [])
+            self.critic = Critic(model_dir, config.model, config.training, self.policy.ppo, seed, processes)
+        self.runner = self.actor.runner([self.critic.forward] if self.critic else [])
         rows = [] if examples is None else examples.select("question", "gold_solution").to_dicts()
         prompts = PromptBuilder(self.actor.tokenizer, config.prompt, rows)
-        self.engine = TransformersEngine(self.actor.model, self.actor.tokenizer, policy_id, config.engine)
+        samples = self.online or (self.method.data != "demonstrations" and fixed_rollouts is None)
+        self.sampler = Sampler(self.actor, model_dir, config, policy_id, samples=samples, processes=processes)
+        self.engine = self.sampler.engine
         self.explorer = Explorer(
             self.engine,
             prompts,
@@ -89,6 +93,7 @@ class PolicyTrainer:
             reward_model_dir=reward_model_dir,
             round=round,
             seed=seed,
+            processes=processes,
         )
         self.problem_ids = problems["problem_id"].to_list()
         self.counts = {"rollouts": 0, "sampled_tokens": 0, "undecided": 0, "prompt_too_long": 0}
@@ -135,14 +140,14 @@ class PolicyTrainer:
             frames = {"metrics": self._offline_step(chosen, started)}
         self.step = step
         # The tables are handed over before the checkpoint, so that a checkpoint never stands for a lost step.
-        if self.on_step is not None:
-            self.on_step(step, frames)
+        self._hand_out(step, frames)
         every = self.config.training.checkpoint_every
         if every and step % every == 0:
             self._save()
 
     def _online_step(self, chosen: list[str], step: int, started: float) -> dict[str, pl.DataFrame]:
-        experience = self.explorer.explore(chosen, step)
+        self.sampler.hand_over(self.version)
+        experience = self.explorer.explore(chosen, step, self.version)
         sampled = time.perf_counter()
         self._count(experience)
         monitors = experience_metrics(experience)
@@ -166,7 +171,7 @@ class PolicyTrainer:
         for update in range(self.policy.updates_per_step):
             update_started = time.perf_counter()
             metrics = optimizer_step(self.optimizers, self.runner, parts)
-            self._new_version()
+            self.updates += 1
             now = time.perf_counter()
             times = {"time/explore": sampled - started, "time/update": now - update_started}
             if update == 0:
@@ -230,14 +235,19 @@ class PolicyTrainer:
             data = data.subset(rewarded_rows(data))
         loss = policy_loss(self.actor, self.runner, data, self.method.loss, temperature=self.temperature)
         metrics = optimizer_step(self.optimizers, self.runner, [Part(data.rows, loss, self.offline.together)])
-        self._new_version()
+        self.updates += 1
         self.n_tokens += sum(len(row.tokens) for row in rows)
         metrics |= {"reward": sum(rewards) / len(rewards), "num_tokens": self.n_tokens}
         return self.table.add(self.updates, metrics | {"step_time": time.perf_counter() - started})
 
-    def _new_version(self) -> None:
-        self.updates += 1
-        self.engine.set_version(f"{self.policy_id}@{self.updates}")
+    @property
+    def version(self) -> str:
+        """The policy version of the present weights."""
+        return f"{self.policy_id}@{self.updates}" if self.updates else self.policy_id
+
+    def _hand_out(self, step: int, frames: dict[str, pl.DataFrame]) -> None:
+        if self.on_step is not None and self.processes.is_main:
+            self.on_step(step, frames)
 
     def _watch(self, step: int) -> None:
         """Early stop and alarm, on the rows so far."""
@@ -286,10 +296,10 @@ class PolicyTrainer:
             needed |= dict.fromkeys(
                 choose_problems(self.problem_ids, self.policy.problems_per_step, step, self.seed, self.round)
             )
-        experience = self.explorer.explore(list(needed), None)
+        experience = self.explorer.explore(list(needed), None, self.version)
         self._count(experience)
-        if self.on_step is not None:
-            self.on_step(0, experience.frames())
+        self._hand_out(0, experience.frames())
+        self.sampler.close()  # nothing more is sampled
         return experience.frames()
 
     def _total_steps(self) -> int:
@@ -316,11 +326,9 @@ class PolicyTrainer:
         self.n_tokens, self.counts = state["n_tokens"], state["counts"]
         self.stopped_early, self.hacked = state["stopped_early"], state["hacked"]
         self.table.load(state["metrics"])
-        if self.updates:
-            self.engine.set_version(f"{self.policy_id}@{self.updates}")
 
     def _save(self) -> None:
-        tensors: dict[str, torch.Tensor] = prefixed("policy", self.actor.parameters)
+        tensors = whole_tensors(prefixed("policy", self.actor.parameters))
         state: dict[str, Any] = {
             "updates": self.updates,
             "n_tokens": self.n_tokens,
@@ -332,11 +340,12 @@ class PolicyTrainer:
             "reward_model_id": self.explorer.reward_model_id,
         }
         if self.critic is not None:
-            tensors |= prefixed("critic", self.critic.parameters)
+            tensors |= whole_tensors(prefixed("critic", self.critic.parameters))
             state["critic"] = self.critic.state()
         for prefix, optimizer in self.optimizers.items():
             tensors |= prefixed(f"optimizer{prefix}", optimizer.tensors())
-        save_checkpoint(self.workdir, self.step, tensors, state, self.run)
+        if self.processes.is_main:
+            save_checkpoint(self.workdir, self.step, tensors, state, self.run)
 
     def finish(self, out_dir: Path) -> PolicyResult:
         """Save the policy."""
@@ -347,3 +356,7 @@ class PolicyTrainer:
         trained = self.actor.save(out_dir, parents, settings)
         counts = self.counts | {"steps": self.step, "optimizer_steps": self.updates}
         return PolicyResult(trained, self.table.frame(), counts, self.stopped_early, self.hacked)
+
+    def close(self) -> None:
+        """Free the engine."""
+        self.sampler.close()

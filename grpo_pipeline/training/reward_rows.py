@@ -9,6 +9,7 @@ import polars as pl
 
 from grpo_pipeline.config import RewardModelConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.sequences import insert_tags
 from grpo_pipeline.prm_dataset import require_training_rows
 from grpo_pipeline.seeds import derive_seed
 from grpo_pipeline.training.batching import Row
@@ -38,7 +39,9 @@ class RewardRows:
         return len(self.rows) // self.together
 
 
-def labelled_rows(dataset: pl.DataFrame, config: RewardModelConfig, context: int | None) -> RewardRows:
+def labelled_rows(
+    dataset: pl.DataFrame, config: RewardModelConfig, context: int | None, tag: int | None = None
+) -> RewardRows:
     """Rows of a PRM (a label at each labelled step) or an ORM (one at the last step).
 
     Tokens after the last label are left out: attention is causal, so they change nothing. The tokens that all
@@ -48,6 +51,7 @@ def labelled_rows(dataset: pl.DataFrame, config: RewardModelConfig, context: int
         dataset: `prm_dataset` columns, of training problems only.
         config: Which label, and the longest row.
         context: The model's context; None for no limit.
+        tag: Token put after every step, where it is judged; None judges the step's last token.
 
     Raises:
         ValueError: A row of an evaluation problem, or one with unequal numbers of positions and labels.
@@ -58,9 +62,10 @@ def labelled_rows(dataset: pl.DataFrame, config: RewardModelConfig, context: int
     limit = config.max_length if context is None else min(config.max_length, context)
     kept: list[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []
     columns = dataset.select("rollout_id", "problem_id", "input_ids", "step_positions", config.label)
-    for rollout_id, problem_id, ids, positions, labels in columns.iter_rows():
-        if len(positions) != len(labels):
-            raise ValueError(f"rollout {rollout_id}: {len(positions)} label positions for {len(labels)} labels")
+    for rollout_id, problem_id, sampled, step_ends, labels in columns.iter_rows():
+        if len(step_ends) != len(labels):
+            raise ValueError(f"rollout {rollout_id}: {len(step_ends)} label positions for {len(labels)} labels")
+        ids, positions = insert_tags(sampled, step_ends, tag)
         pairs = [(p, y) for p, y in zip(positions, labels, strict=True) if y is not None]
         if config.kind == "orm":
             pairs = pairs[-1:] if labels and labels[-1] is not None else []
@@ -92,13 +97,16 @@ def pair_rows(pairs: pl.DataFrame, config: RewardModelConfig, context: int | Non
     With beta_rm > 0 the states that predict the chosen response's tokens are read too, before the last one.
 
     Args:
-        pairs: What `prm_dataset.build_pairs` gives, of training problems only.
+        pairs: `preference_pairs` columns (or what `prm_dataset.build_pairs` gives), of training problems only.
         config: beta_rm and the longest row.
         context: The model's context; None for no limit.
 
     Raises:
+        ValueError: A pair of an evaluation problem.
         UserError: If the frame holds no pairs.
     """
+    if "split" in pairs.columns:
+        require_training_rows(pairs)
     if "chosen_token_ids" not in pairs.columns:
         raise UserError("a pairwise reward model is trained on pairs: give it what prm_dataset.build_pairs returns")
     counts = {"rows": 0, "too_long": 0}

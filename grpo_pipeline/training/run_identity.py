@@ -7,11 +7,14 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel
 
+from grpo_pipeline.config import NO_NUMBERS
+
 
 def run_identity(*parts: BaseModel | pl.DataFrame | str | int | None) -> str:
     """A hash of configurations, ids, seeds and frames.
 
-    Settings that change how often a checkpoint is written, not what is computed, are left out.
+    Settings that change nothing in what is computed are left out (`config.NO_NUMBERS`): a checkpoint can be taken
+    up by another number of processes.
     """
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
@@ -21,8 +24,7 @@ def run_identity(*parts: BaseModel | pl.DataFrame | str | int | None) -> str:
 
 def _encode(part: BaseModel | pl.DataFrame | str | int | None) -> bytes:
     if isinstance(part, BaseModel):
-        values: dict[str, Any] = part.model_dump(mode="json")
-        values.pop("checkpoint_every", None)
+        values: dict[str, Any] = part.model_dump(mode="json", exclude=set(NO_NUMBERS))
         return json.dumps(values, sort_keys=True).encode()
     if isinstance(part, pl.DataFrame):
         # polars' own row hashes are not stable between versions; CSV of nested columns is not possible.

@@ -103,8 +103,8 @@ def policy_loss(
 
     def loss_of(batch: MicroBatch) -> MethodLoss:
         targets, columns = data.take(batch.rows)
-        logprobs, entropy = actor.logprobs(runner.hidden(batch), targets, temperature)
-        values = critic.values(runner.hidden(batch, CRITIC)) if critic else None
+        logprobs, entropy = runner.read(batch, lambda states: actor.logprobs(states, targets, temperature))
+        values = runner.read(batch, critic.values, CRITIC) if critic else None
         tokens = _token_batch(logprobs, batch.row, columns, values=values, entropy=entropy)
         result = loss(tokens)
         if tokens.sampler_logprobs is not None and "sampling/sampling_logp_difference/mean" not in result.metrics:
@@ -122,7 +122,7 @@ def critic_loss(critic: Critic, runner: Runner, data: TokenRows, loss: Callable[
 
     def loss_of(batch: MicroBatch) -> MethodLoss:
         _, columns = data.take(batch.rows)
-        values = critic.values(runner.hidden(batch, CRITIC))
+        values = runner.read(batch, critic.values, CRITIC)
         return loss(_token_batch(columns["old_logprobs"], batch.row, columns, values=values))
 
     return loss_of

@@ -56,9 +56,9 @@ def test_counts_are_shown(tmp_path):
             "line 2, field 'gold': a string is needed",
         ),
         ('{"gold": "5", "pred": "5", "mode": "box"}\n', "line 1, field 'mode': 'box' is unknown"),
-        ("[1]\n", "line 1: a JSON object is needed"),
-        ("{nonsense\n", "line 1: not JSON"),
-        ("\n\n", "holds no rows"),
+        ("[1]\n", "line 1: expected a JSON object, found list"),
+        ("{nonsense\n", "line 1: broken JSON"),
+        ("\n\n", "the file is empty"),
     ],
 )
 def test_mistakes_name_line_field_and_remedy(tmp_path, content, message):

@@ -54,6 +54,8 @@ def test_the_command_line_asks_for_what_the_engine_counts_on():
 def test_on_a_gpu_chunked_prefill_and_the_type_are_left_to_vllm():
     command = arguments(on_cpu=False, max_model_len=None)
     assert "--no-enable-chunked-prefill" not in command
+    assert "--enforce-eager" not in command
+    assert "--enforce-eager" in arguments(enforce_eager=True)
     assert "--max-model-len" not in command
     assert dict(itertools.pairwise(command))["--dtype"] == "auto"
 

@@ -1,6 +1,7 @@
 """One temporary Prefect server for all flow tests, and a configuration that touches every stage in seconds."""
 
 import pytest
+from prefect.client.orchestration import get_client
 
 from grpo_pipeline.config import RunConfig, parse_config
 
@@ -30,7 +31,7 @@ def prefect_server():
 
     import tasks  # noqa: F401 - sets Prefect's defaults first
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with prefect_test_harness(server_startup_timeout=300):
         yield
 
 
@@ -41,8 +42,27 @@ def micro(tmp_path_factory) -> RunConfig:
 
 
 @pytest.fixture(scope="session")
-def finished(prefect_server, micro):
-    """The micro run, once for all tests: its rounds."""
+def first_run(prefect_server, micro):
+    """The micro run, once for all tests: its rounds, and what Prefect's UI shows of them, by key, oldest first."""
     from flows.iterate_rl import iterate_rl
 
-    return iterate_rl(micro)
+    rounds = iterate_rl(micro)
+    # Looked up now: what other tests run later leaves artifacts under the same keys.
+    with get_client(sync_client=True) as client:
+        answer = client.request("POST", "/artifacts/filter", json={"limit": 200, "sort": "CREATED_DESC"})
+    shown = {}
+    for one in reversed(answer.json()):
+        shown.setdefault(one["key"], []).append(one)
+    return rounds, shown
+
+
+@pytest.fixture(scope="session")
+def finished(first_run):
+    """The micro run's rounds."""
+    return first_run[0]
+
+
+@pytest.fixture(scope="session")
+def published(first_run):
+    """Key -> the micro run's artifacts in Prefect's UI."""
+    return first_run[1]

@@ -2,23 +2,29 @@
 
 import json
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.evaluate_prm import evaluate_prm
-from grpo_pipeline.config import RunConfig
+from grpo_pipeline.config import ProblemsConfig, PromptConfig, RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.evaluation.labelled import LabelledSet, evaluate_sets
 from grpo_pipeline.exchange.importing import import_file
 from grpo_pipeline.models.reward import RewardModel
+from grpo_pipeline.models.scoring import judge
+from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.stages import prm_files
 from grpo_pipeline.stages.jobs import open_rollouts
 from grpo_pipeline.stages.models import base_policy, train_reward_model
+from grpo_pipeline.stages.problems import make_problems
+from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.tables import from_rows
 from tests.engines.tiny_models import make_tokenizer as make_other_tokenizer
 from tests.models.conftest import make_model, make_tokenizer
+from tests.models.others import save_chat_model, save_qwen_prm
 from tests.small_run import make_run
 
 FIRST_WRONG = [1, -1, 0, -1, 2]
@@ -112,6 +118,9 @@ def world(tmp_path):
     make_model().save_pretrained(tmp_path / "lm")
     make_tokenizer().save_pretrained(tmp_path / "lm")
     RewardModel.from_policy(tmp_path / "lm", "prm", 3).save(tmp_path / "own", parents=[], settings={})
+    for name, save in (("chat", save_chat_model), ("qwen", save_qwen_prm)):
+        (tmp_path / name).mkdir()
+        save(tmp_path / name)
 
     def config(model, form, **further):
         files = (f"processbench:{tmp_path}/bench.jsonl", f"prm800k-steps:{tmp_path}/rated.jsonl")
@@ -128,7 +137,10 @@ def run_stages(config):
     return scored, prm_files.evaluate_labelled(config, prm, scored)
 
 
-@pytest.mark.parametrize(("model", "form"), [("own", "own"), ("own", "trl"), ("lm", "math-shepherd")])
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [("own", "own"), ("own", "trl"), ("lm", "math-shepherd"), ("chat", "rlhflow"), ("qwen", "qwen")],
+)
 def test_every_judged_step_is_scored_once(world, model, form):
     scored, evaluation = run_stages(world(model, form))
     found = {r["metric"]: r for r in evaluation.read("evaluations").to_dicts()}
@@ -168,6 +180,36 @@ def test_an_imported_file_trains_a_reward_model_that_is_then_measured(world, tmp
     make_other_tokenizer().save_pretrained(lm)
     with pytest.raises(UserError, match="cut by another tokenizer"):
         prm_files.open_dataset(config, policy)
+
+
+def test_the_own_form_asks_as_the_run_does(world, tmp_path):
+    """The scores are those of the tokens that a rollout of this run has, template and worked examples included."""
+    gold = [{"question": f"{i}+1=?", "gold_answer": str(i + 1), "gold_solution": f"{i + 1}"} for i in range(9)]
+    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in gold))
+    prompt = PromptConfig(template="Q: {question}\nA: ", examples=1)
+    config = world("own", "own", files=(f"processbench:{tmp_path}/bench.jsonl",)).model_copy(
+        update={
+            "prompt": prompt,
+            "problems": ProblemsConfig(source=str(tmp_path / "gold.jsonl"), reader="auto", count=None, eval_count=3),
+        }
+    )
+    prm = prm_files.open_prm(config)
+    (bench,) = [prm_files.import_labelled(config, entry) for entry in config.prm_evaluation.files]
+    problems = make_problems(config)
+    scores = prm_files.score_labelled(config, bench, prm, problems).read("step_scores")
+    model = RewardModel.load(tmp_path / "own")
+    builder = PromptBuilder(
+        model.tokenizer, prompt, few_shot_examples(problems.read("problems"), config).iter_rows(named=True)
+    )
+    ids = np.array([*builder.encode("q0"), *model.tokenizer.encode("a\nb\nc")], np.int32)
+    assert model.tokenizer.decode(ids).count("Q: ") == 2
+    end = len(ids)
+    expected = 1 / (1 + np.exp(-judge(model, [ids], [np.array([end - 4, end - 2, end - 1], np.int32)])[0]))
+    first = bench.read("solutions").filter(pl.col("place") == 0)["solution_id"][0]
+    found = scores.filter(pl.col("rollout_id") == first).sort("step_index")["score"].to_numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    with pytest.raises(UserError, match="only 0 training problems have a worked solution"):
+        prm_files.score_labelled(config, bench, prm)
 
 
 def test_neutral_ratings_may_be_left_out(world):

@@ -13,6 +13,7 @@ from flows.iterate_rl import iterate_rl
 from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.stages.run import run_root
 from grpo_pipeline.tables import scan
+from tests.report.reading import read_payload
 
 
 def run_folder(config) -> Path:
@@ -57,8 +58,9 @@ def test_replay_is_a_tenth_from_earlier_rounds(finished):
 
 def test_every_file_opens_with_polars_and_datasets(micro, finished, tmp_path):
     files = sorted(run_folder(micro).glob("artifacts/*/*/*.parquet"))
-    # Import, pairwise models and comparisons make the others.
-    tables = set(TABLES) - {"solutions", "pairs", "problem_figures", "comparison", "comparison_steps"}
+    # The others are made by import, by a judge, for reward models of whole solutions, and by a comparison.
+    others = {"solutions", "pairs", "judgements", "solution_scores", "preference_pairs"}
+    tables = set(TABLES) - others - {"problem_figures", "comparison", "comparison_steps"}
     assert {file.parent.name for file in files} == tables
     for table in sorted(tables):
         file = next(file for file in files if file.parent.name == table)
@@ -95,6 +97,18 @@ def test_summary_has_its_shape(micro, finished):
     assert names.count("policy") == 2
     assert names.count("reward_model") == 3
     assert all(row["rows"] > 0 for row in summary["stages"])
+
+
+def test_the_report_lies_beside_the_summary_and_shows_every_round(micro, finished):
+    payload = read_payload((run_folder(micro) / "report.html").read_text(encoding="utf-8"))
+    charts = payload["charts"]
+    assert {row["round"] for row in charts["figures"]} == {0, 1, 2}
+    # Labelled solutions are scored too, so that label and score can be compared.
+    for part in ("positions", "agreement", "scores", "calibration"):
+        assert [row["round"] for row in charts[part]["rounds"]] == [0, 1, 2]
+    assert charts["calibration"]["target"] == "truth"
+    assert sorted(payload["solutions"]["sets"]) == ["held-out", "labelled", "training"]
+    assert None not in payload["solutions"]["steps"]["truth"]
 
 
 def test_a_second_run_makes_nothing_anew(micro, finished):

@@ -15,12 +15,16 @@ from grpo_pipeline.labelling.commands import audited_set
 from grpo_pipeline.labelling.label import label_steps
 from grpo_pipeline.labelling.rules import Rule, relabel
 from grpo_pipeline.labelling.steps import split_rollouts
+from grpo_pipeline.models.loading import load_tokenizer
 from grpo_pipeline.problems.identity import problem_id
 from grpo_pipeline.problems.synthetic import generate_problems
 from grpo_pipeline.rollouts import check_rollouts
 from grpo_pipeline.store import ShardResult, StageSpec, Store
 from grpo_pipeline.tables import from_rows, read
+from tests.engines.fake_server import FakeServer
+from tests.labelling.contract import TINY
 from tests.labelling.scripted import CharTokenizer, ScriptedEngine, rollout_row
+from tests.labelling.test_judge import ScriptedJudge
 
 
 @pytest.fixture
@@ -67,11 +71,29 @@ def test_relabel_writes_a_new_artifact_with_the_rules_labels(labels):
 def test_relabel_by_consensus_with_a_second_artifact(labels):
     result = run("relabel", labels, "--rule", "consensus", "--judge", labels)
     new = open_artifact(result.stdout.splitlines()[0])
-    assert (
-        new.read("step_labels")
-        .sort("rollout_id", "step_index")
-        .equals(labels.read("step_labels").sort("rollout_id", "step_index"))
-    )
+    found, given = (ref.read("step_labels").sort("rollout_id", "step_index") for ref in (new, labels))
+    assert found.drop("second_opinion").equals(given.drop("second_opinion"))
+    assert found["second_opinion"].equals(given["hard"], check_names=False)
+
+
+def test_a_judge_behind_a_server_gives_the_second_opinion(labels):
+    """It calls all solutions right; so the labels of the wrong one, whose end is 0, are not confirmed."""
+    engine = ScriptedJudge(lambda prompt: [r"\boxed{-1}"], tokenizer=load_tokenizer(TINY))
+    with FakeServer(engine, str(TINY)) as fake:
+        result = run("judge", labels, "--model", TINY, "--base-url", fake.url, "--votes", 2)
+    judgements = result.stdout.splitlines()[0]
+    assert result.stdout.splitlines()[1] == "4 of 4 solutions judged"
+    opinions = open_artifact(judgements).read("judgements")
+    assert opinions.select(pl.col("hard").unique(), pl.col("n_votes").unique(), pl.col("n_agree").unique()).rows() == [
+        (1, 2, 2)
+    ]
+    result = run("relabel", labels, "--rule", "consensus", "--judge", judgements)
+    found = open_artifact(result.stdout.splitlines()[0]).read("step_labels")
+    assert found["second_opinion"].to_list() == [1] * found.height
+    given = labels.read("step_labels").group_by("rollout_id").agg(bad=(pl.col("hard") == 0).any())
+    kept = found.join(given, on="rollout_id").group_by("bad").agg(pl.col("hard").null_count(), n=pl.len())
+    assert kept.filter("bad").select(pl.col("hard") == pl.col("n")).item()
+    assert kept.filter(~pl.col("bad"))["hard"].item() == 0
 
 
 def test_audit_writes_its_figures_and_knows_the_oracle(labels, tmp_path):
@@ -99,6 +121,11 @@ def test_mistakes_are_named(labels, tmp_path):
         (("relabel", labels, "--rule", "softest"), "hard, threshold"),
         (("relabel", labels, "--rule", "threshold"), "threshold in"),
         (("relabel", labels, "--after", "never"), "unlabelled, zero, keep"),
+        (("judge", labels, "--model", TINY, "--engine", "server"), "--base-url"),
+        (
+            ("relabel", labels, "--rule", "consensus", "--judge", Store(labels.root).artifacts(stage="problems")[0]),
+            "neither judgements",
+        ),
         (("audit", tmp_path), "no finished artifact"),
         (("audit", labels, "--json", tmp_path / "no" / "folder.json"), "cannot be written"),
         (("audit", Store(labels.root).artifacts(stage="problems")[0]), "is neither in it"),

@@ -1,21 +1,22 @@
 """The ledger: durable, shared, and asked before anything is sampled."""
 
-import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from grpo_pipeline.config import LabellingConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.label import label_steps
-from grpo_pipeline.labelling.ledger import FILE, Draw, Ledger, PrefixKey, sampling_hash
-from tests.labelling.scripted import Check, ScriptedEngine, check_many, random_chances, random_world
+from grpo_pipeline.labelling.ledger import FILE, WORKERS, Draw, Ledger, PrefixKey, sampling_hash
+from tests.labelling.scripted import Check, ScriptedEngine, check_many, make_world, random_chances, random_world
 
 KEY = PrefixKey("model", "prefix", "sampling")
 SAMPLING = SamplingConfig(max_tokens=400)
@@ -140,41 +141,150 @@ from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.labelling import test_ledger as t
 class Slow(t.ScriptedEngine):
-    def _sample(self, *args):
+    def _sample(self, prompt, seed, *args):
         time.sleep(0.002)
-        return super()._sample(*args)
+        with open(sys.argv[2], "a") as log:
+            log.write(repr((prompt, seed)) + "\\n")
+        return super()._sample(prompt, seed, *args)
 t.ScriptedEngine = Slow
-with t.Ledger(Path({path!r})) as ledger:
-    t.label(t.random_world(4, 60), ledger)
+print("ready", flush=True)
+sys.stdin.readline()
+with t.Ledger(Path(sys.argv[1])) as ledger:
+    result, _ = t.label(t.random_world(4, 60), ledger)
+result.step_labels.write_parquet(sys.argv[2] + ".parquet")
 """
+
+
+class Worker:
+    """A process that labels into a ledger, and says in a file what it samples."""
+
+    def __init__(self, ledger, log):
+        self.log = log
+        log.touch()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CHILD.format(root=str(ROOT)), str(ledger), str(log)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def go(self):
+        assert self.process.stdout.readline() == "ready\n"
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def sampled(self):
+        return self.log.read_text().splitlines()
+
+    def kill_after(self, samples):
+        deadline = time.monotonic() + 60
+        while len(self.sampled()) < samples:
+            assert time.monotonic() < deadline
+            assert self.process.poll() is None, "it was done before it could be killed"
+            time.sleep(0.005)
+        self.process.kill()
+        assert self.wait() == -signal.SIGKILL
+
+    def wait(self):
+        self.process.communicate(timeout=60)
+        return self.process.returncode
+
+
+def undisturbed():
+    """What a run alone gives, and how many samples it takes."""
+    result, calls = label(random_world(4, 60), None)
+    return result, calls
 
 
 @pytest.mark.chaos
 def test_sigkill_keeps_finished_requests_and_a_restart_samples_only_the_rest(tmp_path):
     path = tmp_path / "ledger"
-    child = subprocess.Popen([sys.executable, "-c", CHILD.format(root=str(ROOT), path=str(path))])
-    deadline = time.monotonic() + 60
-    kept = 0
-    while kept < 40 and time.monotonic() < deadline:
-        time.sleep(0.02)
-        if (path / FILE).exists():
-            try:
-                with sqlite3.connect(f"file:{path / FILE}?mode=ro", uri=True) as reader:
-                    kept = reader.execute("SELECT count(*) FROM completions").fetchone()[0]
-            except sqlite3.OperationalError:
-                continue
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
+    worker = Worker(path, tmp_path / "log")
+    worker.go()
+    worker.kill_after(50)
     # A tail that was torn while it was written: half of a frame after the last commit.
     with (path / f"{FILE}-wal").open("ab") as wal:
         wal.write(b"\x37\x7f" * 1000)
 
-    world = random_world(4, 60)
-    undisturbed, calls = label(world, None)
+    alone, calls = undisturbed()
     with Ledger(path) as ledger:
-        kept_now = len(ledger)
-        assert kept <= kept_now < calls
-        result, calls_after = label(world, ledger)
-    assert calls_after == calls - kept_now
-    assert result.step_labels.equals(undisturbed.step_labels)
-    assert result.completions.equals(undisturbed.completions)
+        kept = len(ledger)
+        # All but the request under way, of four samples, is there.
+        assert len(worker.sampled()) - 4 <= kept < calls
+        result, calls_after = label(random_world(4, 60), ledger)
+    assert calls_after == calls - kept
+    assert result.step_labels.equals(alone.step_labels)
+    assert result.completions.equals(alone.completions)
+
+
+@pytest.mark.chaos
+def test_two_workers_at_once_sample_nothing_twice(tmp_path):
+    workers = [Worker(tmp_path / "ledger", tmp_path / f"log{number}") for number in range(2)]
+    for worker in workers:
+        worker.go()
+    assert [worker.wait() for worker in workers] == [0, 0]
+    alone, calls = undisturbed()
+    first, second = (worker.sampled() for worker in workers)
+    assert len({*first, *second}) == len(first) + len(second) == calls
+    for worker in workers:
+        assert pl.read_parquet(f"{worker.log}.parquet").equals(alone.step_labels)
+
+
+@pytest.mark.chaos
+def test_a_worker_takes_over_what_a_killed_one_had_claimed(tmp_path):
+    killed, heir = (Worker(tmp_path / "ledger", tmp_path / name) for name in ("killed", "heir"))
+    killed.go()
+    killed.kill_after(50)
+    heir.go()
+    assert heir.wait() == 0
+    alone, calls = undisturbed()
+    assert pl.read_parquet(f"{heir.log}.parquet").equals(alone.step_labels)
+    # Only the request under way when it was killed, of four samples, was lost.
+    both = [*killed.sampled(), *heir.sampled()]
+    assert len(set(both)) == calls
+    assert len(both) - calls <= 4
+    assert list((tmp_path / "ledger" / WORKERS).iterdir()) == []
+
+
+def test_a_claimed_prefix_is_another_claimants_only_when_given_up_or_left(tmp_path):
+    other = PrefixKey("model", "prefix 2", "sampling")
+    with Ledger(tmp_path) as ledger:
+        first, second = ledger.new_claimant(), ledger.new_claimant()
+        assert ledger.claim([KEY], first) == {KEY}
+        assert ledger.claim([KEY, other], second) == {other}
+        ledger.add(KEY, [draw(0)], first)
+        assert ledger.claim([KEY], second) == {KEY}
+        ledger.release([KEY, other], second)
+        assert ledger.claim([KEY], first) == {KEY}
+        with Ledger(tmp_path) as elsewhere:
+            assert elsewhere.claim([KEY, other], elsewhere.new_claimant()) == {other}
+        # It left without giving anything up.
+        assert ledger.claim([other], first) == {other}
+
+
+def test_one_question_with_two_gold_answers_is_sampled_once(tmp_path):
+    world = make_world([(1, ["a", "The answer is 1"], "stop"), (2, ["a", "The answer is 1"], "stop")])
+    same_prompt = world.rollouts["prompt_token_ids"][0]
+    world = replace(
+        world,
+        rollouts=world.rollouts.with_columns(prompt_token_ids=pl.Series([same_prompt] * 2)),
+        steps=world.steps.with_columns(prefix_hash=pl.lit("same")),
+    )
+    with Ledger(tmp_path) as ledger:
+        result, calls = label(world, ledger)
+        assert calls == len(ledger) == 4
+    assert (result.receipt["completions_sampled"], result.receipt["completions_reused"]) == (4, 4)
+
+
+def test_a_failed_engine_gives_its_claims_up(tmp_path):
+    class Failing(ScriptedEngine):
+        def generate(self, requests, sampling, on_result=None):
+            raise RuntimeError("no memory")
+
+    config = LabellingConfig(completions=2, max_tokens=60)
+    with Ledger(tmp_path) as ledger:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="no memory"):
+                label_steps(
+                    *random_world(2).label_args(), Failing(random_chances(9)), config, SAMPLING,
+                    seed=1, ledger=ledger, checker=check_many,
+                )  # fmt: skip
+        label(random_world(2), ledger)

@@ -48,10 +48,10 @@ def stream(folder, completions):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("completions", [100_000, 1_000_000])
-def test_memory_stays_where_it_was_after_the_first_shards(tmp_path, completions):
-    result = stream(tmp_path, completions)
-    assert result["rows"] == result["kept"] == completions
+def test_memory_stays_where_it_was_after_the_first_shards(tmp_path):
+    """100,000 completions; benchmarks/label_memory.py runs a million through the whole stage."""
+    result = stream(tmp_path, 100_000)
+    assert result["rows"] == result["kept"] == 100_000
     peaks = result["peaks_mb"]
     assert peaks[-1] < 1500
     # What the first five shards (20,000 completions) needed is enough for all of them.

@@ -136,6 +136,12 @@ def test_consensus_keeps_solutions_whose_first_error_a_judge_confirms():
     )
     found = relabel(labels, Rule("consensus"), judge)
     assert found["hard"].to_list() == [1, 0, None, None, 1, 1, None]
+    assert found["second_opinion"].to_list() == [1, 0, 1, 0, 1, None, None]
+
+
+def test_labels_from_before_the_second_opinion_are_taken():
+    labels = table(row("a", 0, 1), row("a", 1, 0, 1))
+    assert relabel(labels.drop("second_opinion"), Rule("hard")).equals(relabel(labels, Rule("hard")))
 
 
 def test_relabel_keeps_the_order_of_rows():

@@ -49,6 +49,24 @@ def test_clipped_value_loss_by_hand():
     )
 
 
+def test_rounding_is_not_counted_as_clipping():
+    """In float32 old + (V - old) is seldom V; within the range nothing is clipped all the same."""
+    generator = torch.Generator().manual_seed(0)
+    old = 3 * torch.randn(500, generator=generator)
+    values = old + 0.19 * (2 * torch.rand(500, generator=generator) - 1)
+    batch = TokenBatch(
+        logprobs=torch.zeros(500),
+        weights=torch.full((500,), 1 / 500),
+        row=torch.zeros(500, dtype=torch.int64),
+        advantages=torch.zeros(500),
+        values=values,
+        old_values=old,
+        returns=torch.zeros(500),
+    )
+    metrics = metric_means(Ppo(PpoConfig(value_epsilon=0.2)).critic_loss(batch).metrics)
+    assert metrics["value/clip_ratio"] == 0
+
+
 def test_without_value_clipping_it_is_the_squared_error():
     batch = critic_batch([0.5, 2.0], [0, 0], [1, 1])
     loss = Ppo(PpoConfig(value_epsilon=None, value_weight=1.0)).critic_loss(batch).loss

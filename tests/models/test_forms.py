@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
-from transformers import AutoModelForTokenClassification, Qwen2Config, Qwen2Model
+from transformers import AutoModelForTokenClassification
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.forms import QwenPrmForm, RlhflowForm, StepwiseForm, TagForm, score_texts
@@ -10,20 +9,16 @@ from grpo_pipeline.models.loading import load_policy, load_tokenizer
 from grpo_pipeline.models.others import load_qwen_prm, open_prm
 from grpo_pipeline.models.reward import RewardModel
 
-from .conftest import make_model, make_tokenizer
+from .conftest import make_tokenizer
+from .others import CHAT, save_chat_model, save_qwen_prm
 
 QUESTION, STEPS = "2+3*4=?", ["3*4=12", "2+12=15", "x"]
-CHAT = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{{ '<eos>' }}{% endfor %}"
-CHAT += "{% if add_generation_prompt %}a:{% endif %}"
 
 
 @pytest.fixture(scope="module")
 def chat_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
-    make_model(2).save_pretrained(folder)
-    tokenizer = make_tokenizer()
-    tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(folder)
+    save_chat_model(folder)
     return folder
 
 
@@ -58,30 +53,8 @@ def test_rlhflow_form_is_its_evaluation_loop(chat_folder):
 @pytest.fixture(scope="module")
 def qwen_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("qwen")
-    torch.manual_seed(5)
-    config = Qwen2Config(
-        vocab_size=96,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-        architectures=["Qwen2ForProcessRewardModel"],
-        auto_map={"AutoModel": "modeling_qwen2_rm.Qwen2ForProcessRewardModel"},
-    )
-    backbone = Qwen2Model(config)
-    head = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
-    state = {f"model.{name}": tensor for name, tensor in backbone.state_dict().items()}
-    state |= {f"score.{name}": tensor for name, tensor in head.state_dict().items()}
-    state["lm_head.weight"] = torch.zeros(96, 32)  # the published weights have an unused one
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
-    config.save_pretrained(folder)
-    tokenizer = make_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<extra_0>"]})
-    tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(folder)
-    return folder, backbone.eval(), head
+    backbone, head = save_qwen_prm(folder)
+    return folder, backbone, head
 
 
 def test_qwen_form_is_its_model_cards_recipe_without_remote_code(qwen_folder):

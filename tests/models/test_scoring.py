@@ -1,15 +1,17 @@
 import random
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models import scoring
 from grpo_pipeline.models.aggregate import score_solutions
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.scoring import score_outcomes, score_steps
+from grpo_pipeline.models.sequences import insert_tags
 from grpo_pipeline.schemas import TABLES
 
 
@@ -88,26 +90,27 @@ def test_batching_changes_nothing(prm, budget):
 def test_out_of_memory_halves_the_batch_and_goes_on(prm, monkeypatch):
     rollouts, steps = frames(20, 6)
     expected = score_steps(prm, rollouts, steps)
-    real, sizes = scoring._forward, []
+    real, sizes = scoring.Runner.hidden, []
 
-    def small_memory(model, sequences, positions):
-        sizes.append(len(sequences))
-        if len(sequences) > 3:
+    def small_memory(runner, batch, model=0):
+        sizes.append(batch.n_tokens)
+        if batch.n_tokens > 100:
             raise torch.OutOfMemoryError("no room")
-        return real(model, sequences, positions)
+        return real(runner, batch, model)
 
-    monkeypatch.setattr(scoring, "_forward", small_memory)
-    got = score_steps(prm, rollouts, steps)
+    monkeypatch.setattr(scoring.Runner, "hidden", small_memory)
+    got = score_steps(prm, rollouts, steps, tokens_per_batch=512)
     assert got["score"].to_list() == pytest.approx(expected["score"].to_list(), abs=1e-6)
-    assert sizes[:4] == [20, 10, 5, 2]
+    assert sizes[0] > 256
+    assert max(sizes[-4:]) <= 64  # 512 and 256 and 128 did not fit
 
 
 def test_one_sequence_that_does_not_fit_memory_is_a_users_error(prm, monkeypatch):
     def no_memory(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr(scoring, "_forward", no_memory)
-    with pytest.raises(UserError, match="out of memory on one sequence"):
+    monkeypatch.setattr(scoring.Runner, "hidden", no_memory)
+    with pytest.raises(UserError, match="out of memory with 16 tokens"):
         score_steps(prm, *frames())
 
 
@@ -115,9 +118,26 @@ def test_other_errors_are_not_taken_for_memory(prm, monkeypatch):
     def broken(*_):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(scoring, "_forward", broken)
+    monkeypatch.setattr(scoring.Runner, "hidden", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
         score_steps(prm, *frames())
+
+
+def test_sharing_a_prompt_and_packing_change_no_logit(prm):
+    rng = random.Random(3)
+    prompt = [rng.randrange(4, 70) for _ in range(7)]
+    # The first is judged inside the prompt itself, and ends there.
+    responses = [[], *([rng.randrange(4, 70) for _ in range(n)] for n in (1, 5, 12, 12))]
+    sequences = [np.array(prompt + response, dtype=np.int32) for response in responses]
+    positions = [np.array([3, len(ids) - 1], dtype=np.int32) for ids in sequences]
+    padded, packed, shared = (
+        scoring.judge(prm, sequences, positions, **how)
+        for how in ({"packing": False}, {}, {"n_prompt": [len(prompt)] * len(sequences)})
+    )
+    for expected, one, other in zip(padded, packed, shared, strict=True):
+        np.testing.assert_allclose(one, expected, atol=1e-5)
+        np.testing.assert_allclose(other, expected, atol=1e-5)
+    assert len({logits[0].round(4) for logits in padded}) == 1  # a state of the prompt does not see the responses
 
 
 def test_solution_longer_than_the_context_is_named(prm):
@@ -197,3 +217,33 @@ def test_aggregates_by_hand():
 def test_product_of_many_steps_does_not_underflow():
     scores = pl.DataFrame({"rollout_id": ["a"] * 60, "step_index": range(60), "score": [0.1] * 60})
     assert score_solutions(scores.cast({"score": pl.Float32}), "prod")["score"].item() == pytest.approx(1e-60, rel=1e-4)
+
+
+def test_tags_stand_behind_steps_and_are_where_they_are_judged(policy_folder, tmp_path):
+    """Math-Shepherd's form on sampled tokens: the tag after every step, + against - read there."""
+    model = RewardModel.from_policy(policy_folder, "prm", 0, plus_minus=("+", "-"), tag="ки")
+    model.save(tmp_path, parents=[], settings={})
+    again = RewardModel.load(tmp_path)
+    assert (again.plus_minus, again.tag) == (model.plus_minus, model.tag)
+    rollouts, steps = frames(6)
+    scores = score_steps(again, rollouts, steps, tokens_per_batch=60)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path)
+    plus, minus = model.plus_minus
+    expected = []
+    for rollout in rollouts.iter_rows(named=True):
+        ids, places = list(rollout["prompt_token_ids"]), []
+        ends = steps.filter(rollout_id=rollout["rollout_id"])["token_end"].to_list()
+        for index, token in enumerate(rollout["token_ids"]):
+            ids.append(token)
+            if index in ends:
+                ids.append(model.tag)
+                places.append(len(ids) - 1)
+        with torch.no_grad():
+            logits = plain(torch.tensor([ids])).logits[0, places]
+        expected += torch.softmax(logits[:, [plus, minus]], -1)[:, 0].tolist()
+    assert scores["score"].to_list() == pytest.approx(expected, abs=1e-5)
+
+
+def test_two_steps_that_end_in_one_token_have_a_tag_each():
+    assert insert_tags([5, 6, 7, 8], [1, 1, 2], 9) == ([5, 6, 9, 9, 7, 9, 8], [2, 3, 5])
+    assert insert_tags([5, 6], [1], None) == ([5, 6], [1])

@@ -6,7 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from grpo_pipeline.config import ProblemsConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.problems.loading import load_problems
 from grpo_pipeline.problems.readers import choose_reader
 from grpo_pipeline.problems.records import RawRecord, read_records
 
@@ -161,3 +163,56 @@ def test_real_data_is_recognised_and_read(file, count, golds):
     assert [problem.gold_answer for problem in problems[: len(golds)]] == golds
     assert all(problem.gold_answer and problem.question for problem in problems)
     assert not any("<<" in (problem.gold_solution or "") for problem in problems if "gsm8k" in file)
+
+
+def test_a_users_reader(tmp_path):
+    records = [{"body": "1+1", "key": "2"}, {"body": "old", "key": None}, {"body": "2+2", "key": 4}]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    config = ProblemsConfig(source=str(tmp_path / "mine.jsonl"), reader=f"{__name__}:mine", eval_count=1)
+    loaded = load_problems(config, seed=0, usable=lambda gold: None)
+    assert sorted(loaded.frame.select("question", "gold_answer", "gold_solution").iter_rows()) == [
+        ("1+1", "2", None),
+        ("2+2", "4", None),
+    ]
+    assert (loaded.counts["read"], loaded.counts["dropped_by_reader"]) == (3, 1)
+
+
+def mine(record):
+    """Leaves out what has no key."""
+    return None if record["key"] is None else {"question": record["body"], "gold_answer": record["key"]}
+
+
+def lacking(record):
+    return {"question": "q"}
+
+
+def unknown(record):
+    return {"question": "q", "gold_answer": "1", "level": 3}
+
+
+def wordy(record):
+    return "q"
+
+
+def numeric(record):
+    return {"question": 7, "gold_answer": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lacking", "file, line 3: .*missing: gold_answer"),
+        ("unknown", "unknown: level"),
+        ("wordy", "returned str; expected a dictionary"),
+        ("numeric", "column question: expected text, found int"),
+        ("nowhere", "has no function 'nowhere'"),
+    ],
+)
+def test_what_a_users_reader_may_not_do(name, message):
+    with pytest.raises(UserError, match=message):
+        read({"a": 1}, f"{__name__}:{name}")
+
+
+def test_a_reader_that_does_not_exist_is_refused_before_anything_starts():
+    with pytest.raises(ValueError, match="'gsm9k' is none of auto, gsm8k"):
+        ProblemsConfig(source="x.jsonl", reader="gsm9k")

@@ -22,6 +22,7 @@ from grpo_pipeline.processes.messages import decode_arguments, encode_arguments,
 from grpo_pipeline.stages import comparison, evaluation, labels, models, prm_files, problems, rollouts, rounds
 from grpo_pipeline.stages.isolation import MODEL_STAGES, run_stage
 from grpo_pipeline.store import ArtifactRef
+from tests.flows.conftest import MICRO
 from tests.processes import calls_to_make
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +108,7 @@ def test_log_records_and_counts_come_through(caplog):
     assert progress.counts() == ()
 
 
+@pytest.mark.slow  # a second server imports torch once more
 def test_a_dead_server_is_replaced():
     server, _ = server_threads()
     os.kill(server, signal.SIGKILL)
@@ -175,10 +177,27 @@ def test_stages_run_here_where_the_run_says_so(monkeypatch):
     assert ran == ["child", "here", "server", "here", "here"]
 
 
+def test_a_stage_gives_the_same_in_a_child(tmp_path):
+    settings = MICRO | {"sampling": {"max_tokens": 16}}
+    found = {}
+    for where, on in (("here", False), ("child", True)):
+        config = parse_config(settings | {"root": str(tmp_path / where), "child_processes": on}, "x")
+        made = run_stage(problems.make_problems, config)
+        policy = run_stage(models.base_policy, config)
+        found[where] = run_stage(rollouts.sample_rollouts, config, "greedy", 0, made, policy)
+        assert not found[where].cached
+        assert run_stage(rollouts.sample_rollouts, config, "greedy", 0, made, policy).cached
+    assert found["here"].fingerprint == found["child"].fingerprint
+    for table in ("rollouts", "checked", "steps"):
+        assert found["here"].read(table).equals(found["child"].read(table))
+
+
 CALLER = textwrap.dedent("""
     import os, sys
     from pathlib import Path
+    from grpo_pipeline.processes import preload
     from grpo_pipeline.processes.calls import run_in_child
+    preload.IN_SERVER = preload.IN_WORKER = ()  # the call needs none of them
     from tests.processes.calls_to_make import start_family
     print("up", flush=True)
     try:

@@ -68,6 +68,9 @@ def test_a_setting_that_changes_rows_is_a_new_artifact(fingerprint, stage, overr
         ("rollouts", "labelling.completions=3"),
         ("step_labels", "model.device=cpu"),
         ("reward_model", "training.checkpoint_every=3"),
+        ("reward_model", "training.processes=2"),
+        ("policy", "training.launcher=fsdp2"),
+        ("policy", "training.report_to=['tensorboard']"),
         ("policy", "training.checkpoint_every=3"),
         ("policy", "evaluation.samples=3"),
         ("step_scores", "policy.steps=3"),
@@ -92,3 +95,20 @@ def test_an_edited_file_in_a_source_folder_is_a_new_artifact(fingerprint, tmp_pa
     assert fingerprint("problems", f"problems.source={folder}") == before
     (folder / "train.jsonl").write_text('{"question": "1 + 2?", "answer": "3"}\n')
     assert fingerprint("problems", f"problems.source={folder}") != before
+
+
+@pytest.mark.parametrize(
+    ("stage", "setting"),
+    [
+        ("rollouts", "labelling.splitter='my_functions:cut'"),
+        ("policy", "labelling.splitter='my_functions:cut'"),
+        ("policy", "policy.reward.custom={'my_functions:cut' = 1.0}"),
+    ],
+)
+def test_an_edited_function_of_the_user_is_a_new_artifact(fingerprint, tmp_path, monkeypatch, stage, setting):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_functions.py").write_text("def cut(text):\n    return [text]\n")
+    before = fingerprint(stage, setting)
+    assert fingerprint(stage, setting) == before != fingerprint(stage)
+    (tmp_path / "my_functions.py").write_text("def cut(text):\n    return list(text)\n")
+    assert fingerprint(stage, setting) != before

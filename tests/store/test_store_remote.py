@@ -5,6 +5,7 @@ import pytest
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store import Store
+from grpo_pipeline.store.filesystem import RemoteFiles
 from grpo_pipeline.store.gc import collect, plan_gc
 from grpo_pipeline.store.verify import verify
 from grpo_pipeline.tables import scan
@@ -54,8 +55,6 @@ def test_killed_build_is_invisible_and_goes_on(remote, helpers):
 
 
 def test_nothing_is_finished_before_the_manifest(remote, helpers, monkeypatch):
-    from grpo_pipeline.store.filesystem import RemoteFiles
-
     written = []
     real = RemoteFiles.write
 
@@ -80,7 +79,7 @@ def test_other_cut_leaves_nothing_behind(remote, helpers):
     assert verify(remote.root) == []
 
 
-def test_models_go_up_and_come_down_once(remote, helpers):
+def test_models_go_up_and_come_down_once(remote, helpers, monkeypatch):
     with remote.open_build(helpers.spec(stage="train")) as build:
         (build.model_dir / "sub").mkdir()
         (build.model_dir / "sub" / "model.safetensors").write_bytes(b"weights")
@@ -89,8 +88,19 @@ def test_models_go_up_and_come_down_once(remote, helpers):
     assert not build.workdir.exists()
     folder = ref.model_path()
     assert (folder / "sub" / "model.safetensors").read_bytes() == b"weights"
-    (folder / "sub" / "model.safetensors").write_bytes(b"WEIGHTS")
-    assert (ref.model_path() / "sub" / "model.safetensors").read_bytes() == b"WEIGHTS"
+    fetched = []
+    real = RemoteFiles.download
+    monkeypatch.setattr(RemoteFiles, "download", lambda *args: (fetched.append(args[1]), real(*args)))
+    assert ref.model_path() == folder
+    assert fetched == []
+    (folder / "sub" / "model.safetensors").write_bytes(b"WEIGHTS")  # damaged in the cache
+    assert (ref.model_path() / "sub" / "model.safetensors").read_bytes() == b"weights"
+    assert fetched == [f"{ref.path}/model/sub/model.safetensors"]
+    remote.files.write(f"{ref.path}/model/sub/model.safetensors", b"WEIGHTS")  # damaged in the store
+    (folder / "sub" / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="sha256"):
+        ref.model_path()
+    assert not (folder / "sub" / "model.safetensors").exists()
     assert [file.file for file in ref.manifest().model.files] == ["model/sub/model.safetensors"]
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.schemas import SCHEMA_VERSION
-from grpo_pipeline.store import Store
+from grpo_pipeline.store import ArtifactRef, Store, artifact
 from grpo_pipeline.store.manifest import inside
+from grpo_pipeline.store.verify import verify
 from grpo_pipeline.tables import scan
 
 
@@ -110,6 +111,62 @@ def test_really_full_disk(tmp_path, helpers):
     assert rows == "40"
 
 
+def test_a_disk_that_checkpoints_models_or_the_ledger_fill_up(tmp_path):
+    """Libraries say it in words of their own; a person reads one message, and the shards stay."""
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from conftest import checked_spec, checked_rows
+        from pathlib import Path
+        import numpy as np
+        from safetensors.numpy import save_file
+        from grpo_pipeline.errors import UserError
+        from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
+        from grpo_pipeline.store import Store
+        def safetensors(build):
+            save_file({{"w": np.zeros(200_000, np.uint8)}}, build.workdir / "checkpoint.safetensors")
+        def plain(build):
+            (build.workdir / "state.json").write_bytes(bytes(200_000))
+        def ledger(build):
+            with Ledger(Path("small/run/ledger")) as found:
+                draw = Draw(0, "r", "p", 0, 1, "x" * 200_000, "stop", 0)
+                found.add(PrefixKey("c", "p", "s"), [draw])
+        store = Store("small/run")
+        for round, fill in enumerate((safetensors, plain, ledger)):
+            Path("small/ballast").write_bytes(bytes(100_000))
+            spec = checked_spec(round=round)
+            try:
+                with store.open_build(spec) as build:
+                    build.write("checked", 0, checked_rows(0))
+                    fill(build)
+            except UserError as error:
+                print(error)
+            Path("small/ballast").unlink()  # the user makes room
+            with store.open_build(spec) as build:
+                assert build.has("checked", 0)
+                print(build.finish().read("checked").height)
+    """
+    (tmp_path / "small").mkdir()
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
+    mount = "mount -t tmpfs -o size=300k tmpfs small"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6
+    for round, (message, rows) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
+        assert message.startswith(f"disk full while checked, round {round}, was made in")
+        assert "the last checkpoint are kept" in message
+        assert rows == "3"
+
+
 def test_read_only_store_can_be_read_but_not_built_in(tmp_path, helpers):
     store = Store(tmp_path / "run")
     ref = store.build(helpers.spec(), 1, helpers.make)
@@ -173,6 +230,51 @@ def test_flipped_byte_is_found_before_use(store, built):
     built.scan("checked")  # the quick check looks at size and footer only
 
 
+def test_a_file_that_stays_as_it_is_is_hashed_once_a_process(store, helpers, monkeypatch):
+    ref = store.build(helpers.spec(once=1), 3, helpers.make)
+    hashed = []
+    real = artifact.digest
+    monkeypatch.setattr(artifact, "digest", lambda files, path: hashed.append(path) or real(files, path))
+    for _ in range(3):
+        ref.read("checked")
+    assert len(hashed) == 3
+    path = Path(store.root, ref.path, "checked/part-00001.parquet")
+    same = path.stat()
+    flip_byte(path, 40)
+    os.utime(path, ns=(same.st_atime_ns, same.st_mtime_ns))  # a modification time can be set; the change time cannot
+    with pytest.raises(UserError, match=r"part-00001.parquet: damaged: its sha256"):
+        ref.read("checked")
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_symbolic_links_out_of_an_artifact_are_not_followed(store, built, tmp_path, what):
+    """A manifest's paths stay inside by their text; a link could still lead elsewhere, to a file of the same bytes."""
+    table = Path(store.root, built.path, "checked")
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(table, elsewhere)
+    if what == "file":
+        (table / "part-00001.parquet").unlink()
+        (table / "part-00001.parquet").symlink_to(elsewhere / "part-00001.parquet")
+    else:
+        shutil.rmtree(table)
+        table.symlink_to(elsewhere)
+    with pytest.raises(UserError, match="symbolic link to outside of its artifact"):
+        built.read("checked")
+    assert {finding.kind for finding in verify(store.root)} >= {"damaged"}
+
+
+def test_a_store_behind_a_symbolic_link_is_read(store, built, tmp_path):
+    """Artifacts on another disk, linked to as a whole, are the user's own arrangement."""
+    Path(store.root, "artifacts").rename(tmp_path / "big disk")
+    Path(store.root, "artifacts").symlink_to(tmp_path / "big disk")
+    assert built.read("checked").height == 9
+
+
+def test_references_cannot_leave_the_root():
+    with pytest.raises(ValueError, match="leaves the store"):
+        ArtifactRef(root="r", path="../x", fingerprint="f" * 64, stage="a", round=0, tables=())
+
+
 def test_cut_off_and_missing_shards_are_found_at_once(store, built):
     path = Path(store.root, built.path, "checked/part-00001.parquet")
     data = path.read_bytes()
@@ -191,10 +293,11 @@ def test_damaged_model_is_found(store, helpers):
     with store.open_build(helpers.spec(stage="train")) as build:
         build.model_dir.joinpath("model.safetensors").write_bytes(b"weights")
         ref = build.finish(content_id="x")
+    ref.model_path()  # sound; what is known of it must not hide what comes
     flip_byte(Path(store.root, ref.path, "model/model.safetensors"), 0)
-    ref.model_path()
+    ref.model_path(check="quick")
     with pytest.raises(UserError, match="sha256"):
-        ref.model_path(check="full")
+        ref.model_path()
     Path(store.root, ref.path, "model/model.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match="0 bytes"):
         ref.model_path()

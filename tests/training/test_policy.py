@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from grpo_pipeline import rollouts
-from grpo_pipeline.config import ModelConfig, TrainingConfig, parse_config
+from grpo_pipeline.config import EngineConfig, ModelConfig, TrainingConfig, parse_config
 from grpo_pipeline.engines.transformers import TransformersEngine
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.loading import load_policy, read_info
@@ -45,9 +45,11 @@ def run(
     fixed=None,
     reward_model=True,
     max_tokens=10,
+    engine=None,
     **policy,
 ):
     settings = {
+        "engine": engine or {},
         "sampling": {"max_tokens": max_tokens},
         "training": {"checkpoint_every": 0, **(training or {})},
         "policy": {
@@ -117,6 +119,37 @@ def test_reference_is_never_loaded_without_beta(tmp_path, folders, monkeypatch):
     run(tmp_path, folders, grpo={"beta": 0.0, "supervision": "outcome"}, reward_model=False)
 
 
+def test_an_engine_with_weights_of_its_own_is_given_the_merged_ones(tmp_path, folders):
+    """What vLLM and sharded training are handed: names as in the model's file, adapters added in."""
+    training = TrainingConfig.model_validate({"lora": {"rank": 4}})
+    actor = Actor(folders[0], ModelConfig.model_validate({"device": "cpu"}), training)
+    for name, parameter in actor.parameters.items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    engine = TransformersEngine.load(folders[0], ModelConfig.model_validate({"device": "cpu"}), EngineConfig())
+    engine.update_weights(actor.weights(), "m@1")
+    ids = torch.arange(12)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(engine.model(ids).logits, actor.model(ids).logits, rtol=0, atol=1e-5)
+        plain = load_policy(folders[0], device="cpu")
+        assert (engine.model(ids).logits - plain(ids).logits).abs().max() > 1e-3
+    assert engine.model_id == "m@1"
+
+
+def test_adapters_start_from_the_runs_seed(folders):
+    """Not from the global random state: the same run has the same weights wherever it is started."""
+    training = TrainingConfig.model_validate({"lora": {"rank": 4}})
+    place = ModelConfig.model_validate({"device": "cpu"})
+    torch.manual_seed(1)
+    first = Actor(folders[0], place, training, seed=5).parameters
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    again, other = (Actor(folders[0], place, training, seed=seed).parameters for seed in (5, 6))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+    assert torch.equal(state, torch.get_rng_state())
+
+
 def test_lora_reference_is_the_base_model(tmp_path, folders):
     result = run(tmp_path, folders, training={"lora": {"rank": 4}}, optimizer={"lr": 5e-2})
     assert result.metrics["kl"][0] == pytest.approx(0, abs=1e-7)
@@ -129,6 +162,51 @@ def test_lora_reference_is_the_base_model(tmp_path, folders):
     ]
     assert changed
     assert all("_proj" in name for name in changed)
+
+
+MONITORS = {
+    "reward",
+    "entropy",
+    "completions/mean_length",
+    "completions/clipped_ratio",
+    "perplexity",
+    "steps_per_response",
+    "frac_reward_zero_std",
+    "accuracy",
+    "alarm/reward_hacking",
+}
+CLIPPED = {"kl", "clip_ratio/low_mean", "clip_ratio/high_mean"}
+SCORED = {"prm_outcome_gap"}
+
+
+@pytest.mark.parametrize(
+    ("method", "further"), [("grpo", CLIPPED | SCORED), ("ppo", CLIPPED | SCORED), ("online_rft", set())]
+)
+def test_every_online_method_is_watched(tmp_path, folders, method, further):
+    """METHOD 7's monitors, in every step; KL and clip fraction where the method has a reference and a clip."""
+    result = run(tmp_path, folders, method=method, reward={"model_weight": 0.1})
+    for name in MONITORS | further:
+        assert result.metrics[name].null_count() == 0, name
+    assert (result.metrics["kl"] >= 0).all() if "kl" in further else True
+
+
+def test_the_alarm_reaches_the_table_and_the_result(tmp_path, folders, monkeypatch):
+    """A policy whose reward rises while its accuracy falls: every step's row and the run's result say so."""
+    from grpo_pipeline.training import policy_trainer
+
+    real = policy_trainer.experience_metrics
+    steps = []
+
+    def hacked(experience):
+        steps.append(len(steps))
+        return real(experience) | {"reward": 0.1 * len(steps), "accuracy": 0.9 - 0.02 * len(steps)}
+
+    monkeypatch.setattr(policy_trainer, "experience_metrics", hacked)
+    settings = {"problems_per_step": 1, "rollouts_per_problem": 2, "max_tokens": 2}
+    settings |= {"grpo": {"supervision": "outcome", "beta": 0.0}, "reward_model": False}
+    result = run(tmp_path / "long", folders, steps=21, **settings)
+    assert result.metrics["alarm/reward_hacking"].to_list() == [0.0] * 19 + [1.0] * 2
+    assert result.reward_hacking
 
 
 def test_kl_limit_stops(tmp_path, folders):
@@ -197,6 +275,7 @@ def test_evaluation_problems_never_enter_training(tmp_path, folders):
         ({"reward_model": False}, "need a reward model"),
         ({"method": "sft"}, "needs demonstrations"),
         ({"method": "ppo", "ppo": {"ptx_weight": 0.1}}, "ptx_weight > 0 needs demonstrations"),
+        ({"engine": {"kind": "server", "base_url": "http://x/v1"}}, "a server elsewhere is not given new weights"),
     ],
 )
 def test_what_is_missing_is_said_before_anything_starts(tmp_path, folders, settings, message):

@@ -2,7 +2,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from grpo_pipeline.config import ModelConfig, RewardModelConfig, TrainingConfig
 from grpo_pipeline.errors import UserError
@@ -112,6 +112,31 @@ def test_orm_reads_the_last_step_only(tmp_path, policy_dir):
         assert float(score > 0) == row["hard"][-1]
 
 
+@pytest.mark.parametrize("tag", [None, "9"])
+def test_token_form_learns_to_say_plus_and_minus(tmp_path, policy_dir, tag):
+    """Math-Shepherd's form: the language model's own + and - logits, at step ends or at a tag behind them."""
+    form = {"good": "+", "bad": "-", "tag": tag}
+    result = train(tmp_path, policy_dir, prm_rows(), token_form=form, epochs=20)
+    assert result.metrics["accuracy"][-1] == 1.0
+    assert result.metrics["loss"][0] > 0.5
+    row = prm_rows().row(0, named=True)
+    tokenizer = RewardModel.load(tmp_path / "out", device="cpu").tokenizer
+    plus, minus, nine = (tokenizer.encode(text)[0] for text in "+-9")
+    ids, places = [], []
+    for place, token in enumerate(row["input_ids"]):
+        ids.append(token)
+        if place in row["step_positions"]:
+            ids += [nine] if tag else []
+            places.append(len(ids) - 1)
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()(torch.tensor([ids])).logits[0, places]
+    assert (logits[:, plus] > logits[:, minus]).float().tolist() == row["hard"]
+    refreshed = train(tmp_path, tmp_path / "out", prm_rows(seed=1), "again", token_form=form, epochs=1)
+    assert refreshed.metrics["loss"][0] < 0.3
+    with pytest.raises(UserError, match=r"a prm with tokens, but reward_model\.token_form asks for a scalar head"):
+        train(tmp_path, tmp_path / "out", prm_rows(), "other")
+
+
 @pytest.mark.parametrize("beta_rm", [0.0, 0.5])
 def test_pairwise(tmp_path, policy_dir, beta_rm):
     result = train(tmp_path, policy_dir, pairs(), kind="pairwise", beta_rm=beta_rm, batch_size=5)
@@ -124,7 +149,7 @@ def test_pairwise(tmp_path, policy_dir, beta_rm):
 
 
 def test_lora_trains_adapters_and_head_and_saves_a_plain_model(tmp_path, policy_dir):
-    result = train(tmp_path, policy_dir, prm_rows(), training={"lora": {"rank": 4}}, optimizer={"lr": 3e-2})
+    result = train(tmp_path, policy_dir, prm_rows(), training={"lora": {"rank": 4}}, optimizer={"lr": 1e-2})
     assert result.metrics["accuracy"][-1] == 1.0
     plain = AutoModelForTokenClassification.from_pretrained(tmp_path / "out").eval()
     assert not any("lora" in name for name, _ in plain.named_parameters())

@@ -97,16 +97,16 @@ def test_out_of_memory_halves_and_gives_the_same_step(actor, monkeypatch):
     _, expected = gradients(actor, runner_of(actor.model, 10_000), data, {})
     runner = runner_of(actor.model, 80)
     calls = []
-    hidden = Runner.hidden
+    read = Runner.read
 
-    def short_of_memory(self, batch, model=0):
+    def short_of_memory(self, batch, reading, model=0):
         calls.append(batch.n_tokens)
         # The second micro-batch fails at first, when the first one's gradient is already there.
         if len(calls) == 2:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        return hidden(self, batch, model)
+        return read(self, batch, reading, model)
 
-    monkeypatch.setattr(Runner, "hidden", short_of_memory)
+    monkeypatch.setattr(Runner, "read", short_of_memory)
     _, got = gradients(actor, runner, data, {})
     assert runner.budget == 40
     for name, gradient in expected.items():

@@ -1,0 +1,155 @@
+"""Runs on a real server and worker: retry, cancel, a killed process, a schedule, a server that restarts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.operations.conftest import ROOT, end, free_port, start_server
+
+pytestmark = pytest.mark.slow
+
+
+def processes_of(run):
+    """The process that executes a flow run, and all it has started."""
+    found = []
+    for process in psutil.process_iter(["environ"]):
+        if (process.info["environ"] or {}).get("PREFECT__FLOW_RUN_ID", "").replace("-", "") == run.replace("-", ""):
+            found += [process, *process.children(recursive=True)]
+    return set(found)
+
+
+def await_round(config, timeout=600):
+    """Wait until a round of the run is finished."""
+    limit = time.monotonic() + timeout
+    while not rounds_of(config):
+        assert time.monotonic() < limit, "no round"
+        time.sleep(0.2)
+
+
+def artifacts(config):
+    return sorted(path.name for path in Path(config["root"], config["name"], "artifacts").iterdir())
+
+
+def test_a_cancelled_run_ends_and_keeps_its_work(worker, config):
+    config |= {"name": "cancelled", "rounds": 1, "policy": config["policy"] | {"steps": 200}}
+    run = worker.run("iterate-rl/default", config)
+    await_round(config)
+    limit = time.monotonic() + 300
+    while worker.artifacts().get("cancelled-train-policy-progress") is None:
+        assert time.monotonic() < limit
+        time.sleep(0.5)
+    running = processes_of(run)
+    assert running
+    kept = artifacts(config)
+    start = time.monotonic()
+    worker.prefect("flow-run", "cancel", run)
+    gone, alive = psutil.wait_procs(running, timeout=30)
+    print(f"ended {time.monotonic() - start:.1f} s after the command was typed")
+    assert not alive
+    worker.await_state(run, "CANCELLED", timeout=60)
+    assert time.monotonic() - start < 30
+    assert set(kept) <= set(artifacts(config))
+
+
+def test_a_failed_run_is_retried_and_makes_nothing_twice(worker, config, tmp_path):
+    source = tmp_path / "problems.jsonl"
+    config |= {
+        "name": "retried",
+        "problems": {
+            "source": str(source),
+            "reader": "columns",
+            "eval_count": 2,
+            "columns": {"question": "question", "gold_answer": "answer"},
+        },
+    }
+    run = worker.run("iterate-rl/default", config)
+    failed = worker.await_state(run, "FAILED", "COMPLETED", "CRASHED")
+    assert failed["state"]["type"] == "FAILED"
+    assert str(source) in failed["state"]["message"]
+    rows = [{"question": f"How much is {k} + {k}?", "answer": str(2 * k)} for k in range(1, 13)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    worker.prefect("flow-run", "retry", run)
+    time.sleep(2)
+    done = worker.await_state(run, "COMPLETED", "FAILED", "CRASHED")
+    assert done["state"]["type"] == "COMPLETED", done["state"]
+    assert done["run_count"] == 2
+
+
+def test_a_second_run_of_the_loop_is_cancelled(worker, config):
+    config |= {"name": "first"}
+    first = worker.run("iterate-rl/default", config)
+    worker.await_state(first, "RUNNING", "COMPLETED")
+    second = worker.run("iterate-rl/default", config | {"name": "second"})
+    assert worker.await_state(second, "CANCELLED", "RUNNING")["state"]["type"] == "CANCELLED"
+    worker.await_state(first, "COMPLETED")
+
+
+def rounds_of(config):
+    folder = Path(config["root"], config["name"], "artifacts")
+    return sorted(path.name.split("-")[1] for path in folder.glob("round-*"))
+
+
+def test_a_schedule_makes_one_round_each_time(worker, config):
+    config |= {"name": "unattended"}
+    deployment = worker.api("/deployments/name/next-round/nightly")["id"]
+    answer = httpx.patch(f"{worker.url}/api/deployments/{deployment}", json={"parameters": {"config": config}})
+    answer.raise_for_status()
+    worker.prefect("deployment", "schedule", "create", "next-round/nightly", "--interval", "60")
+    (ours,) = [one for one in worker.api(f"/deployments/{deployment}")["schedules"] if "interval" in one["schedule"]]
+    try:
+        limit = time.monotonic() + 900
+        while len(rounds_of(config)) < 3:
+            assert time.monotonic() < limit, rounds_of(config)
+            time.sleep(2)
+    finally:
+        worker.prefect("deployment", "schedule", "delete", "next-round/nightly", ours["id"], "--accept-yes")
+    assert rounds_of(config)[:3] == ["r0", "r1", "r2"]
+
+
+def test_a_killed_run_is_marked_as_crashed(worker, config):
+    config |= {"name": "killed", "rounds": 1, "policy": config["policy"] | {"steps": 300}}
+    run = worker.run("iterate-rl/default", config)
+    await_round(config)
+    for process in processes_of(run):
+        os.kill(process.pid, signal.SIGKILL)
+    start = time.monotonic()
+    crashed = worker.await_state(run, "CRASHED", timeout=480)
+    print(f"crashed {time.monotonic() - start:.0f} s after SIGKILL: {crashed['state']['message']}")
+
+
+def test_a_served_run_outlives_a_restart_of_the_server(tmp_path_factory, config):
+    """Without a worker: `grpo-pipeline serve` runs what is started, here while the server goes away and comes back."""
+    folder, port = tmp_path_factory.mktemp("restarted"), free_port()
+    processes = []
+    try:
+        process, server = start_server(folder, port)
+        processes.append(process)
+        log = (folder / "serve.log").open("ab")
+        command = [sys.executable, "-m", "flows.cli", "serve"]
+        served = subprocess.Popen(
+            command, cwd=ROOT, env=server.environment, stdout=log, stderr=log, start_new_session=True
+        )
+        processes.append(served)
+        limit = time.monotonic() + 120
+        while not server.api("/deployments/filter", {}):
+            assert time.monotonic() < limit
+            time.sleep(0.5)
+        config |= {"name": "restarted", "rounds": 1, "policy": config["policy"] | {"steps": 40}}
+        run = server.run("iterate-rl/default", config)
+        await_round(config)
+        end(process)
+        process, server = start_server(folder, port)
+        processes.append(process)
+        assert server.await_state(run, "COMPLETED", "CRASHED", "FAILED")["state"]["type"] == "COMPLETED"
+        assert rounds_of(config) == ["r0", "r1"]
+    finally:
+        for process in reversed(processes):
+            end(process)

@@ -1,0 +1,71 @@
+"""`grpo-pipeline run`: the same artifacts as the loop's, and no more of them than asked for."""
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_pipeline.cli import app
+from grpo_pipeline.config import parse_config
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.stages import command
+from grpo_pipeline.stages.single import LOOP_STAGES, run_single
+from grpo_pipeline.store import Store
+from tests.flows.conftest import MICRO
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    return parse_config(MICRO | {"root": str(tmp_path_factory.mktemp("single"))}, "the micro configuration")
+
+
+def stages_in(config):
+    return [(ref.stage, ref.round) for ref in Store(f"{config.root}/{config.name}").artifacts()]
+
+
+def test_a_stage_is_made_with_what_it_needs_and_no_more(config):
+    (labels,) = run_single(config, "label_steps", 0)
+    assert labels.stage == "step_labels"
+    assert stages_in(config) == [("label_rollouts", 0), ("problems", 0), ("step_labels", 0)]
+    (greedy,) = run_single(config, "sample_rollouts", 0, "greedy")
+    assert greedy.stage == "greedy_rollouts"
+    made = {stage for stage, _ in stages_in(config)}
+    assert "reward_model" in made
+    assert "policy_evaluation" not in made
+
+
+def test_both_scores_of_a_round_are_made(config):
+    scores = run_single(config, "score_rollouts", 1)
+    assert [ref.stage for ref in scores] == ["step_scores", "step_scores"]
+    assert scores[0].fingerprint != scores[1].fingerprint
+    assert ("policy_evaluation", 1) not in stages_in(config)
+
+
+def test_a_stage_that_a_round_lacks(config):
+    with pytest.raises(UserError, match="round 0 of this configuration has no stage train-policy"):
+        run_single(config, "train_policy", 0)
+
+
+def test_the_typed_names_are_the_stages():
+    assert tuple(name.replace("-", "_") for name in command.STAGES) == LOOP_STAGES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "label"], "neither a job"),
+        (["run", "iterate-rl", "--round", "1"], "belongs to stages"),
+        (["run", "sample-rollouts", "--purpose", "fun"], "--purpose fun"),
+    ],
+)
+def test_a_wrong_call_is_one_message(arguments, message):
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, UserError)
+    assert message in str(result.exception)
+
+
+def test_the_command_says_what_was_found_and_made(config, tmp_path):
+    overrides = [f"--set={key}" for key in (f"root={tmp_path}", "name=typed", "problems.count=8")]
+    overrides += ["--set=problems.source=synthetic", "--set=problems.eval_count=4"]
+    for word in ("made ", "found"):
+        result = CliRunner().invoke(app, ["run", "make-problems", *overrides])
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith(f"{word}  {tmp_path}/typed/artifacts/problems-r0-")
