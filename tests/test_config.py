@@ -99,6 +99,8 @@ def test_toml_and_overrides(tmp_path):
         ("prompt.system=be kind", "prompt: system needs chat = true"),
         ("engine.kind=server", "engine: engine.kind = 'server' needs base_url"),
         ("name=../x", "name: "),
+        ("reward_model.token_form={good='+', bad='+'}", "reward_model.token_form: good and bad are both"),
+        ("model.device=gpu", r"model.device: .*\(got 'gpu'\)"),
         ("replay.fraction=1", "replay.fraction: .*less than 1"),
         ("sampling.top_p=0", "sampling.top_p: .*greater than 0"),
         ("seed", r"--set seed: expected KEY=VALUE"),

@@ -18,7 +18,7 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Weights' type; auto is bfloat16 on a GPU that has it, else float32."
     )
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto, cpu, cuda or cuda:N.")
     trust_remote_code: bool = Field(False, description="Run code that the model folder brings. Leave it off.")
 
 

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.history import newest_round, rounds_up_to
 from grpo_pipeline.stages.loop import MakeRound
@@ -62,6 +63,7 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
                 f"overtaken: round {newest.number} of {run_root(config)} was finished at {finished:%Y-%m-%d %H:%M:%S} "
                 f"UTC, and this run was due at {due:%Y-%m-%d %H:%M:%S %Z}; this one ends",
             )
+        check_ahead(config)
         problems = stages.make_problems(config)
         if newest is not None:
             _check_unchanged(stages, config, problems, newest)

@@ -70,6 +70,21 @@ def test_every_drop_is_counted(tmp_path):
     assert row["problem_id"] == problem_id("What is item number 4?", "4")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "line 2: JSON that is nested too deeply"),
+        ('{"question": "cut \\ud83d", "gold_answer": "1"}', r"line 2: holds half of a surrogate pair \(.ud83d\)"),
+        ('{"question": "q", "gold_answer": %s}' % ("9" * 5000), "line 2: JSON that cannot be read: .*4300 digits"),
+    ],
+)
+def test_what_json_can_say_and_no_table_hold_is_refused_by_line(tmp_path, text, message):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"question": "whole \\ud83d\\ude00", "gold_answer": "1"}\n' + text)
+    with pytest.raises(UserError, match=message):
+        load_problems(ProblemsConfig(source=str(path), eval_count=1), seed=0)
+
+
 def test_split_does_not_depend_on_rows_and_counts_nest(tmp_path):
     rows = numbered(40)
     one = load(write(tmp_path / "a.jsonl", rows))
