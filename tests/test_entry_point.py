@@ -65,5 +65,5 @@ def test_a_package_that_fails_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken_package").mkdir()
     (tmp_path / "broken_package" / "__init__.py").write_text("0 / 0\n")
-    with pytest.raises(UserError, match="setting.x: importing the package of 'broken_package.mine' failed: ZeroDiv"):
+    with pytest.raises(UserError, match=r"setting.x: importing the package of 'broken_package.mine' failed: ZeroDiv"):
         source_hash("broken_package.mine:half", "setting.x")

@@ -27,7 +27,8 @@ class MakeRound(Protocol):
 
 def iterate_rl(stages: Stages, config: RunConfig, make_round: MakeRound) -> tuple[Round, ...]:
     """Round 0 measures, labels and trains the first PRM; each further one trains the policy and refreshes it."""
-    check_ahead(config)
+    if config.rounds > 0:
+        check_ahead(config)
     problems = stages.make_problems(config)
     rounds: tuple[Round, ...] = ()
     for number in range(config.rounds + 1):

@@ -94,8 +94,8 @@ def labelled_rows(
 def _nothing_left(config: RewardModelConfig, height: int, counts: dict[str, int], limit: int) -> str:
     if height == 0:
         return (
-            f"there is no row to train the {config.kind} on: no solution has a labelled step; its manifest's counts "
-            "(grpo-pipeline inspect) say why solutions were left out, such as cut-off ones (sampling.max_tokens)"
+            f"there is no row to train the {config.kind} on: all solutions were left out when the rows were made; the "
+            "counts of the artifact with the rows say why (grpo-pipeline inspect)"
         )
     return (
         f"no row to train the {config.kind} on is left of {height}: {counts['unlabelled']} without label, "

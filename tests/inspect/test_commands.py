@@ -193,5 +193,7 @@ def test_a_table_that_cannot_be_decoded_is_named(run_folder, artifact, command):
     content[4:64] = bytes(60)
     file.write_bytes(content)
     given = [{"artifact": folder, "run": str(run_folder)}.get(word, word) for word in command]
-    with pytest.raises(UserError, match=f"{file.name}: damaged: its sha256 is not the manifest's; .* run the stage again"):
+    with pytest.raises(
+        UserError, match=f"{file.name}: damaged: its sha256 is not the manifest's; .* run the stage again"
+    ):
         CliRunner().invoke(app, given, catch_exceptions=False)

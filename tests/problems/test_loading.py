@@ -167,6 +167,26 @@ def test_words_and_common_share_by_hand():
     assert common_share([], ["a"]) == 0.0
 
 
+@given(one=st.lists(st.sampled_from("abc"), max_size=12), other=st.lists(st.sampled_from("abcd"), max_size=12))
+def test_common_share_is_the_longest_common_subsequence(one, other):
+    rows = [[0] * (len(other) + 1)]
+    for word in one:
+        row = [0]
+        for j, candidate in enumerate(other):
+            row.append(rows[-1][j] + 1 if word == candidate else max(rows[-1][j + 1], row[-1]))
+        rows.append(row)
+    assert common_share(one, other) == (rows[-1][-1] / min(len(one), len(other)) if one and other else 0.0)
+
+
+def test_long_questions_with_a_common_preamble_are_compared_in_time(tmp_path):
+    preamble = " ".join(f"word{i % 997}" for i in range(20_000))
+    rows = [{"question": f"{preamble} case{i} {i}", "gold_answer": str(i)} for i in range(8)]
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="no training problem is left; .*'dropped_contaminated_ngram': 4"):
+        load_problems(ProblemsConfig(source=str(path), eval_count=4), seed=0)
+
+
 def test_stock_phrases_alone_are_no_match():
     phrase = "what is the smallest positive integer n such that the sum of the first n"
     rest = "odd primes greater than seventeen exceeds the number of divisors that a thousand has in base nine"

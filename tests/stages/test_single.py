@@ -12,6 +12,7 @@ from grpo_pipeline.stages import command, jobs, loop, schedule
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.single import LOOP_STAGES, run_single
 from grpo_pipeline.store import Store
+from grpo_pipeline.training.sampling_settings import check_sampling
 from tests.flows.conftest import MICRO
 
 
@@ -57,7 +58,9 @@ ORM = {"reward_model": {"kind": "orm"}, "policy": {"method": "rft"}}
 )
 def test_a_stage_that_a_round_lacks_is_refused_before_anything_is_made(tmp_path, changes, name, round, reason):
     config = parse_config(MICRO | {"root": str(tmp_path)} | changes, "here")
-    with pytest.raises(UserError, match=f"round {round} of this configuration has no stage {name.replace('_', '-')}: {reason}"):
+    with pytest.raises(
+        UserError, match=f"round {round} of this configuration has no stage {name.replace('_', '-')}: {reason}"
+    ):
         run_single(config, name, round)
     assert list(tmp_path.iterdir()) == []
 
@@ -66,6 +69,9 @@ def test_a_stage_that_a_round_lacks_is_refused_before_anything_is_made(tmp_path,
     ("changes", "message"),
     [
         ({"policy": {"reward": {"custom": {"nowhere:f": 1.0}}}}, "policy.reward.custom: cannot import 'nowhere'"),
+        ({"sampling": {"temperature": 0}}, "sampling.temperature = 0 is greedy"),
+        ({"engine": {"kind": "server", "base_url": "http://127.0.0.1:9/v1"}}, "cannot sample while a policy trains"),
+        ({"engine": {"kind": "vllm"}, "training": {"processes": 2}}, "'vllm' needs training.processes = 1"),
         ({"labelling": {"splitter": "nowhere:f"}}, "labelling.splitter: cannot import 'nowhere'"),
         ({"training": {"processes": 2, "launcher": "nowhere.yaml"}}, "training.launcher = 'nowhere.yaml'"),
     ],
@@ -82,6 +88,10 @@ def test_what_a_later_stage_needs_is_looked_for_first(tmp_path, changes, message
         with pytest.raises(UserError, match=message):
             start()
     assert not (tmp_path / "micro" / "artifacts").exists()
+
+
+def test_what_only_the_policys_training_needs_is_not_asked_of_others():
+    check_sampling(parse_config({"policy": {"method": "sft"}, "sampling": {"temperature": 0}}, "here"), 0.0, 1)
 
 
 def test_the_typed_names_are_the_stages():
