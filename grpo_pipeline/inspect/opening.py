@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store import ArtifactRef, Store
@@ -64,6 +65,6 @@ def open_artifact(path: str) -> ArtifactRef:
 
 def _split(path: str) -> tuple[str, str] | None:
     """RUN and NAME, if the path is RUN/artifacts/NAME from wherever it is given."""
-    whole = path.rstrip("/") if "://" in path else os.path.abspath(path)
+    whole = path.rstrip("/") if "://" in path else os.path.normpath(Path(path).absolute())
     run, folder, name = ("", "", *whole.rsplit("/", 2))[-3:]
     return (run, name) if folder == ARTIFACTS and run else None

@@ -80,8 +80,8 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
         raise UserError("rule consensus needs a second table of labels (judge), and no other rule takes one")
     if judge is not None and step_labels.join(judge, on="rollout_id", how="semi").is_empty():
         raise UserError(
-            f"the judge has no opinion on any of the {step_labels['rollout_id'].n_unique()} labelled solutions, so there "
-            "is nothing to agree with: it judged others, or no answer of its could be read (see its manifest's counts)"
+            f"the judge has no opinion on any of the {step_labels['rollout_id'].n_unique()} labelled solutions, so "
+            "there is nothing to agree with: it judged others, or none of its answers could be read (see its counts)"
         )
     frame = step_labels.with_row_index("_row").sort(_KEY)
     if "second_opinion" not in frame.columns:  # written before there was that column

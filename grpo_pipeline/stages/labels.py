@@ -137,8 +137,8 @@ def _require_rows(counts: dict[str, int], kind: str, round: int) -> None:
     if counts["rows"] == 0:
         raise UserError(
             f"no row to train the {kind} on among the solutions of round {round} ({counts}): label more of them "
-            "(labelling.problems, labelling.rollouts); where they are cut off raise sampling.max_tokens, where they are "
-            "too long reward_model.max_length"
+            "(labelling.problems, labelling.rollouts); where they are cut off raise sampling.max_tokens, where they "
+            "are too long reward_model.max_length"
         )
 
 

@@ -328,5 +328,10 @@ def test_a_tree_without_texts_is_refused_by_line(where):
     tree = json.loads(json.dumps(TREE))
     node = tree["reasoning_steps"] if where == "root" else tree["reasoning_steps"]["children"][0]
     node["text"] = 3
-    with pytest.raises(UserError, match="file, line 1: node .*text 3 is no text"):
+    with pytest.raises(UserError, match=r"file, line 1: node .*text 3 is no text"):
         read("math-aps-tree", tree)
+
+
+def test_a_solution_without_steps_is_not_called_right():
+    written = FORMS["processbench"].write([record("", ()), record()])
+    assert (len(written.rows), dict(written.skipped)) == (1, {"no_steps": 1})

@@ -17,7 +17,7 @@ from grpo_pipeline.schemas import TABLES
 from grpo_pipeline.tables import empty
 
 COMMANDS = ["inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny"]
-COMMANDS += ["import-model", "run", "serve-completer"]
+COMMANDS += ["import-model", "judge", "report", "run", "serve-completer"]
 
 
 @pytest.fixture

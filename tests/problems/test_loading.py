@@ -183,7 +183,7 @@ def test_long_questions_with_a_common_preamble_are_compared_in_time(tmp_path):
     rows = [{"question": f"{preamble} case{i} {i}", "gold_answer": str(i)} for i in range(8)]
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match="no training problem is left; .*'dropped_contaminated_ngram': 4"):
+    with pytest.raises(UserError, match=r"no training problem is left; .*'dropped_contaminated_ngram': 4"):
         load_problems(ProblemsConfig(source=str(path), eval_count=4), seed=0)
 
 
