@@ -197,3 +197,10 @@ def test_a_table_that_cannot_be_decoded_is_named(run_folder, artifact, command):
         UserError, match=f"{file.name}: damaged: its sha256 is not the manifest's; .* run the stage again"
     ):
         CliRunner().invoke(app, given, catch_exceptions=False)
+
+
+def test_a_broken_manifest_elsewhere_does_not_matter(call, artifact):
+    Path(artifact("problems"), "manifest.json").write_text("{")
+    assert "policy_evaluation, round 0" in call("inspect", artifact("policy_evaluation"))
+    with pytest.raises(UserError, match="not valid JSON"):
+        call("inspect", artifact("problems"))
