@@ -212,7 +212,7 @@ def run_trl(case: Case, model: Path, dtype: str) -> None:
         def on_step_end(self, *_: Any, **__: Any) -> None:
             turns.end()
 
-    network = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype))
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype), use_safetensors=True)
     trainer = GRPOTrainer(
         model=network,
         reward_funcs=reward,

@@ -94,7 +94,7 @@ def improve(folder):
     tokenizer, recipe = load_tokenizer(MODEL), TinyRecipe(drills=0, steps=UPDATES, lr=LR, warmup=5)
     rows = generate_problems(UPDATES * recipe.batch, SEED, *SETS["short"][:2], pool="demonstrations")
     torch.manual_seed(SEED)
-    model = AutoModelForCausalLM.from_pretrained(MODEL)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, use_safetensors=True)
     pairs = [(build_prompt(row["question"]), row["gold_solution"]) for row in rows]
     train(model, [], encode(tokenizer, pairs), recipe, SEED)
     model.save_pretrained(folder)

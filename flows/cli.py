@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from grpo_pipeline.cli import app, run
+from grpo_pipeline.config.comparison import FAST_COMPARISON
 
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file; the defaults where it is left out.")]
 Overrides = Annotated[
@@ -28,24 +29,38 @@ FLOWS = {
     "evaluate": "Held-out accuracy, maj@k and pass@k of a model.",
 }
 
+Fast = Annotated[bool, typer.Option("--fast", help="The same in small, in about five minutes.")]
+
 
 def _flow_command(name: str) -> Callable[..., None]:
     module = name.replace("-", "_")
 
     def command(config: Config = None, overrides: Overrides = None) -> None:
-        from grpo_pipeline.config import load_config
-        from tasks.quiet import quiet_user_errors
-
-        settings = load_config(config, overrides or [])  # refused before Prefect is even imported
-        flow = getattr(importlib.import_module(f"flows.{module}"), module)
-        quiet_user_errors()
-        flow(settings)
+        _run_flow(module, config, overrides or [])
 
     return command
 
 
+def _run_flow(module: str, config: Path | None, overrides: list[str]) -> None:
+    from grpo_pipeline.config import load_config
+    from tasks.quiet import quiet_user_errors
+
+    settings = load_config(config, overrides)  # refused before Prefect is even imported
+    flow = getattr(importlib.import_module(f"flows.{module}"), module)
+    quiet_user_errors()
+    flow(settings)
+
+
 for _name, _help in FLOWS.items():
     app.command(_name, help=_help, rich_help_panel="Flows")(_flow_command(_name))
+
+
+@app.command(
+    "compare-methods", help="All methods side by side from one policy: tables and plots.", rich_help_panel="Flows"
+)
+def compare_methods(config: Config = None, overrides: Overrides = None, fast: Fast = False) -> None:
+    """Run the comparison."""
+    _run_flow("compare_methods", config, [*(FAST_COMPARISON if fast else ()), *(overrides or [])])
 
 
 _SERVER = "Prefect server"

@@ -11,17 +11,26 @@ from grpo_pipeline.errors import UserError
 from tasks.quiet import quiet_user_errors
 
 
-def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None) -> None:
-    """Parse the arguments, validate the configuration and run the flow; exits with 2 for a user's mistake."""
+def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None, *, fast: Sequence[str] = ()) -> None:
+    """Parse the arguments, validate the configuration and run the flow; exits with 2 for a user's mistake.
+
+    Args:
+        flow: What to run.
+        arguments: The command line; None takes the process's.
+        fast: Overrides that ``--fast`` stands for, before those of ``--set``; without any there is no such option.
+    """
     parser = argparse.ArgumentParser(description=(flow.__doc__ or "").strip().splitlines()[0])
     parser.add_argument("--config", type=Path, help="TOML file; the defaults of a run where it is left out")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override, e.g. policy.optimizer.lr=1e-5"
     )
+    if fast:
+        parser.add_argument("--fast", action="store_true", help=f"in small: {', '.join(fast)}")
     options = parser.parse_args(arguments)
+    overrides = [*(fast if fast and options.fast else ()), *options.set]
     quiet_user_errors()
     try:
-        flow(load_config(options.config, options.set))
+        flow(load_config(options.config, overrides))
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

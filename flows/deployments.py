@@ -66,5 +66,6 @@ DEPLOYMENTS = (
     Deployment("train-prm", "default", "A reward model from labelled solutions.", _WAIT),
     Deployment("train-policy", "default", "One round of policy training by the configured method.", _WAIT),
     Deployment("evaluate", "default", "Held-out accuracy, maj@k and pass@k of a model.", _WAIT),
+    Deployment("compare-methods", "default", "All methods side by side from one policy: tables and plots.", _WAIT),
     Deployment("evaluate-prm", "default", "Any reward model on ProcessBench, PRM800K and best-of-n.", _WAIT),
 )

@@ -31,6 +31,7 @@ DEVICE_STAGES = frozenset(
         "train_policy",
         "score_rollouts",
         "score_labelled",
+        "measure_problems",
     }
 )
 

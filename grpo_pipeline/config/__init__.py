@@ -5,6 +5,7 @@ Unknown keys, wrong types and impossible values are refused before anything star
 """
 
 from grpo_pipeline.config.base import EMBEDDED, Section
+from grpo_pipeline.config.comparison import FAST_COMPARISON, START, ClaimConfig, ComparisonConfig, VariantConfig
 from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
 from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
 from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfig
@@ -14,10 +15,15 @@ from grpo_pipeline.config.policy import DpoConfig, GrpoConfig, MethodName, Polic
 from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig, TokenFormConfig
 from grpo_pipeline.config.run import RunConfig, StoreConfig
 from grpo_pipeline.config.training import NO_NUMBERS, LoraConfig, OptimizerConfig, TrainingConfig
+from grpo_pipeline.config.variants import seed_config, variant_config
 
 __all__ = [
     "EMBEDDED",
+    "FAST_COMPARISON",
     "NO_NUMBERS",
+    "START",
+    "ClaimConfig",
+    "ComparisonConfig",
     "DpoConfig",
     "EngineConfig",
     "EvaluationConfig",
@@ -41,6 +47,9 @@ __all__ = [
     "StoreConfig",
     "TokenFormConfig",
     "TrainingConfig",
+    "VariantConfig",
     "load_config",
     "parse_config",
+    "seed_config",
+    "variant_config",
 ]

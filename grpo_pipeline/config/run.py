@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section, Url
+from grpo_pipeline.config.comparison import ComparisonConfig, variant_policy
 from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
 from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
 from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfig
@@ -46,6 +47,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     replay: ReplayConfig = ReplayConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    comparison: ComparisonConfig = ComparisonConfig()
     prm_dataset: str | None = Field(
         None,
         description="For train-prm: folder of an artifact with rows to train on, such as an imported one; left out, "
@@ -74,4 +76,15 @@ class RunConfig(Section):
                 f"reward_model.kind = {self.reward_model.kind!r} scores whole solutions, and policy.grpo.supervision = "
                 "'process' needs step scores; set policy.grpo.supervision = 'outcome' with policy.reward.model_weight"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_variants(self) -> Self:
+        for name, variant in self.comparison.variants.items():
+            try:
+                policy = variant_policy(self.policy, variant).model_dump(mode="json")
+                # What other sections demand of a policy holds for each variant's.
+                RunConfig.model_validate(self.model_dump(mode="json", exclude={"comparison"}) | {"policy": policy})
+            except ValueError as error:
+                raise ValueError(f"comparison.variants.{name}: {error}") from None
         return self

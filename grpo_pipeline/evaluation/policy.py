@@ -22,11 +22,13 @@ class Samples:
     """The decided rollouts of one problem, in the order of their group_index.
 
     Attributes:
+        problem_id: The problem.
         answers: Normalised answers, None where there is none.
         correct: Whether each is correct.
         scores: The reward model's solution scores, empty without one.
     """
 
+    problem_id: str
     answers: list[str | None]
     correct: list[bool]
     scores: list[float]
@@ -61,14 +63,15 @@ def evaluate_policy(
         ValueError: A rollout of a training or unknown problem, without verdict or score, fewer than k rollouts of a
             problem, or rollouts of several policies.
     """
-    frame = _join(problems, rollouts, checked, solution_scores, k)
-    samples = _decided_samples(frame)
+    frame = join_solutions(problems, rollouts, checked, solution_scores, k)
+    samples = decided_samples(frame)
     figures = [mean_figure("accuracy", [np.mean(s.correct) for s in samples])]
     if greedy is not None:
         figures.append(_greedy(problems, greedy))
-    figures += _by_k(samples, k, scored=solution_scores is not None)
+    by_k = values_by_k(samples, k, scored=solution_scores is not None)
+    figures += [mean_figure(name, values) for name, values in by_k.items()]
     if solution_scores is not None:
-        first = _decided_samples(frame.filter(pl.int_range(pl.len()).over("problem_id") < k))
+        first = decided_samples(frame.filter(pl.int_range(pl.len()).over("problem_id") < k))
         weighted = [weighted_vote(s.answers, s.scores, s.correct) for s in first]
         figures.append(mean_figure(f"weighted{k}", weighted))
     shares = {
@@ -78,7 +81,7 @@ def evaluate_policy(
     }
     per_problem = frame.group_by("problem_id").agg(**{name: value.mean() for name, value in shares.items()})
     figures += [mean_figure(name, per_problem[name]) for name in shares]
-    return evaluation_rows(figures, round=round, subject="policy", subject_id=_policy_id(rollouts))
+    return evaluation_rows(figures, round=round, subject="policy", subject_id=single_policy(rollouts))
 
 
 def several_k(k: int) -> list[int]:
@@ -86,7 +89,8 @@ def several_k(k: int) -> list[int]:
     return sorted({2**i for i in range(k.bit_length())} | {k})
 
 
-def _by_k(samples: Sequence[Samples], k: int, *, scored: bool) -> list[Figure]:
+def values_by_k(samples: Sequence[Samples], k: int, *, scored: bool) -> dict[str, list[float]]:
+    """pass{k}, maj{k} and, where the samples are scored, bon{k}: name -> a value of each problem."""
     rules: dict[str, Callable[[Samples, int], float]] = {
         "maj": lambda s, draws: expected_majority(s.answers, s.correct, draws),
         "bon": lambda s, draws: expected_best_of(s.scores, s.correct, draws),
@@ -95,27 +99,27 @@ def _by_k(samples: Sequence[Samples], k: int, *, scored: bool) -> list[Figure]:
         del rules["bon"]
     n = np.array([len(s.correct) for s in samples], dtype=np.int64)
     correct = np.array([sum(s.correct) for s in samples], dtype=np.int64)
-    figures = []
+    values: dict[str, list[float]] = {}
     for size in several_k(k):
-        figures.append(mean_figure(f"pass{size}", pass_at_k(n, correct, np.minimum(size, n)) if samples else []))
+        values[f"pass{size}"] = pass_at_k(n, correct, np.minimum(size, n)).tolist() if samples else []
         for name, rule in rules.items():
-            values = [rule(s, min(size, len(s.correct))) for s in samples]
-            figures.append(mean_figure(f"{name}{size}", values))
-    return figures
+            values[f"{name}{size}"] = [rule(s, min(size, len(s.correct))) for s in samples]
+    return values
 
 
 def _greedy(problems: pl.DataFrame, greedy: pl.DataFrame) -> Figure:
-    _require_eval(problems, greedy)
+    require_held_out(problems, greedy)
     if not greedy["problem_id"].is_unique().all():
         raise ValueError("greedy holds several rollouts of a problem; greedy decoding gives one")
     decided = greedy.filter(pl.col("verdict") != "timeout")
     return mean_figure("greedy", (decided["verdict"] == "correct").cast(pl.Float64))
 
 
-def _join(
+def join_solutions(
     problems: pl.DataFrame, rollouts: pl.DataFrame, checked: pl.DataFrame, scores: pl.DataFrame | None, k: int
 ) -> pl.DataFrame:
-    _require_eval(problems, rollouts)
+    """Rollouts of one policy with answer, verdict and score, by problem; raises as `evaluate_policy`."""
+    require_held_out(problems, rollouts)
     frame = rollouts.select("rollout_id", "problem_id", "group_index", "token_ids", "finish_reason").join(
         checked.select("rollout_id", "answer", "verdict"), on="rollout_id", how="left", validate="1:1"
     )
@@ -137,16 +141,18 @@ def _join(
     return frame.sort("problem_id", "group_index")
 
 
-def _decided_samples(frame: pl.DataFrame) -> list[Samples]:
+def decided_samples(frame: pl.DataFrame) -> list[Samples]:
+    """`join_solutions`' rows by problem, without those whose check timed out."""
     decided = frame.filter(pl.col("verdict") != "timeout").with_columns(pl.col("verdict") == "correct")
     grouped = decided.group_by("problem_id", maintain_order=True).agg("answer", "verdict", "score")
     return [
-        Samples([None if a is None else vote_key(a) for a in answers], correct, scores)
-        for _, answers, correct, scores in grouped.iter_rows()
+        Samples(problem_id, [None if a is None else vote_key(a) for a in answers], correct, scores)
+        for problem_id, answers, correct, scores in grouped.iter_rows()
     ]
 
 
-def _require_eval(problems: pl.DataFrame, frame: pl.DataFrame) -> None:
+def require_held_out(problems: pl.DataFrame, frame: pl.DataFrame) -> None:
+    """Raise ValueError for a row of a problem that is not held out."""
     held_out = problems.filter(pl.col("split") == "eval")
     bad = frame.join(held_out, on="problem_id", how="anti")
     if bad.height:
@@ -156,7 +162,8 @@ def _require_eval(problems: pl.DataFrame, frame: pl.DataFrame) -> None:
         )
 
 
-def _policy_id(rollouts: pl.DataFrame) -> str:
+def single_policy(rollouts: pl.DataFrame) -> str:
+    """The policy that sampled the rollouts; raises ValueError where there are several."""
     ids = rollouts["policy_id"].unique().to_list()
     if len(ids) != 1:
         raise ValueError(f"rollouts of {len(ids)} policies, expected one: {ids[:5]}")

@@ -121,7 +121,8 @@ def replay_rows(artifacts: Sequence[Described]) -> list[dict[str, Any]]:
     found = []
     for ref, _ in artifacts:
         if ref.stage == "prm_dataset":
-            counts = dict(ref.scan("prm_dataset").group_by("round").len().sort("round").collect().iter_rows())
+            table = next(name for name in ("prm_dataset", "preference_pairs") if name in ref.tables)
+            counts = dict(ref.scan(table).group_by("round").len().sort("round").collect().iter_rows())
             found.append({"round": ref.round, "rows": {str(key): count for key, count in counts.items()}})
     return found
 

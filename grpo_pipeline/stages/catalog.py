@@ -1,4 +1,4 @@
-"""Every stage by name, as one object that the composition (`stages.loop`, `stages.jobs`) is written against.
+"""Every stage by name, as one object that the composition (`stages.loop`, `jobs`, `variants`) is written against.
 
 `Stages()` are the plain functions. A wrapper puts something around each of them: `tasks.stages` makes them
 Prefect tasks, `stages.single` stops after a chosen one. The composition is the same for all.
@@ -7,7 +7,7 @@ Prefect tasks, `stages.single` stops after a chosen one. The composition is the 
 from collections.abc import Callable
 from typing import ParamSpec, Protocol, TypeVar
 
-from grpo_pipeline.stages import evaluation, labels, models, prm_files, problems, rollouts, rounds
+from grpo_pipeline.stages import comparison, evaluation, labels, models, prm_files, problems, rollouts, rounds
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
 
@@ -53,3 +53,5 @@ class Stages:
         self.score_labelled = wrap(prm_files.score_labelled)
         self.evaluate_labelled = wrap(prm_files.evaluate_labelled)
         self.finish_round = wrap(rounds.finish_round)
+        self.measure_problems = wrap(comparison.measure_problems)
+        self.compare_trials = wrap(comparison.compare_trials)

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from grpo_pipeline.stages.run import ModelRef
     from grpo_pipeline.store import ArtifactRef
 
-JOBS = ("iterate-rl", "next-round", "build-prm-dataset", "train-prm", "train-policy", "evaluate", "evaluate-prm")
+JOBS = (
+    "iterate-rl",
+    "next-round",
+    "build-prm-dataset",
+    "train-prm",
+    "train-policy",
+    "evaluate",
+    "evaluate-prm",
+    "compare-methods",
+)
 STAGES = (
     "make-problems",
     "sample-rollouts",
@@ -85,8 +94,9 @@ def _run_job(name: str, config: "RunConfig") -> None:
 
     from grpo_pipeline.report.figures import print_figures
     from grpo_pipeline.report.terminal import print_run
-    from grpo_pipeline.stages import jobs, loop, schedule
+    from grpo_pipeline.stages import jobs, loop, schedule, variants
     from grpo_pipeline.stages.catalog import Stages
+    from grpo_pipeline.stages.comparison_report import print_report, write_report
 
     stages = Stages()
     if name == "iterate-rl":
@@ -94,6 +104,9 @@ def _run_job(name: str, config: "RunConfig") -> None:
         print_run(config)
     elif name == "next-round":
         typer.echo(schedule.next_round(stages, config, partial(loop.rl_round, stages)).message)
+    elif name == "compare-methods":
+        comparison = variants.compare_methods(stages, config, partial(variants.compare_seed, stages))
+        print_report(config, write_report(config, comparison))
     elif name == "evaluate-prm":
         print_figures(jobs.evaluate_prm(stages, config))
     else:

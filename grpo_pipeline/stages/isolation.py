@@ -24,6 +24,7 @@ MODEL_STAGES = frozenset(
         "evaluate_policy",
         "evaluate_prm",
         "evaluate_labelled",
+        "measure_problems",
     }
 )
 """Stages that load torch: in a child the flow's process never does, and GPU memory is free when the stage ends."""

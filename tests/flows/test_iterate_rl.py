@@ -58,8 +58,9 @@ def test_replay_is_a_tenth_from_earlier_rounds(finished):
 
 def test_every_file_opens_with_polars_and_datasets(micro, finished, tmp_path):
     files = sorted(run_folder(micro).glob("artifacts/*/*/*.parquet"))
-    # The others are made by import, by a judge, and for reward models of whole solutions.
-    tables = set(TABLES) - {"solutions", "pairs", "judgements", "solution_scores", "preference_pairs"}
+    # The others are made by import, by a judge, for reward models of whole solutions, and by a comparison.
+    others = {"solutions", "pairs", "judgements", "solution_scores", "preference_pairs"}
+    tables = set(TABLES) - others - {"problem_figures", "comparison", "comparison_steps"}
     assert {file.parent.name for file in files} == tables
     for table in sorted(tables):
         file = next(file for file in files if file.parent.name == table)

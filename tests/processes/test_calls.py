@@ -19,7 +19,7 @@ from grpo_pipeline.processes import calls
 from grpo_pipeline.processes.calls import ChildError, run_in_child
 from grpo_pipeline.processes.guard import VARIABLE
 from grpo_pipeline.processes.messages import decode_arguments, encode_arguments, name_of
-from grpo_pipeline.stages import evaluation, labels, models, prm_files, problems, rollouts, rounds
+from grpo_pipeline.stages import comparison, evaluation, labels, models, prm_files, problems, rollouts, rounds
 from grpo_pipeline.stages.isolation import MODEL_STAGES, run_stage
 from grpo_pipeline.store import ArtifactRef
 from tests.flows.conftest import MICRO
@@ -131,7 +131,7 @@ def test_functions_that_a_child_could_not_find_are_refused():
 
 STAGES = [
     function
-    for module in (evaluation, labels, models, prm_files, problems, rollouts, rounds)
+    for module in (comparison, evaluation, labels, models, prm_files, problems, rollouts, rounds)
     for function in vars(module).values()
     if getattr(function, "__module__", None) == module.__name__ and "config" in getattr(function, "__annotations__", {})
 ]
