@@ -50,8 +50,8 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
         due: When this run should have started, with its time zone; None for now.
 
     Raises:
-        UserError: Which round is the newest is not clear (`history.newest_round`), or the run's problems or
-            starting model have changed, so that rounds would no longer compare.
+        UserError: Which round is the newest is not clear (`history.newest_round`), or the run's problems,
+            starting model or kind of reward model have changed, so that rounds would no longer compare.
     """
     with _alone(config) as alone:
         if not alone:
@@ -84,6 +84,17 @@ def _check_unchanged(stages: Stages, config: RunConfig, problems: ArtifactRef, n
         )
     if newest.policy.artifact is None and stages.base_policy(config).model_id != newest.policy.model_id:
         raise UserError(f"{where} from another starting model than {config.model.path}; use another name")
+    if (kind := _reward_model_kind(newest)) != config.reward_model.kind:
+        raise UserError(
+            f"{where} with reward_model.kind = {kind!r}, whose model the next one goes on from; restore it, or use "
+            f"another name for {config.reward_model.kind!r}"
+        )
+
+
+def _reward_model_kind(made: Round) -> str:
+    if made.labelled.labels is not None:
+        return "prm"
+    return "pairwise" if "preference_pairs" in made.labelled.dataset.tables else "orm"
 
 
 @contextmanager

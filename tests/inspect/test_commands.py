@@ -200,7 +200,7 @@ def test_a_table_that_cannot_be_decoded_is_named(run_folder, artifact, command):
 
 
 def test_a_broken_manifest_elsewhere_does_not_matter(call, artifact):
-    Path(artifact("problems"), "manifest.json").write_text("{")
-    assert "policy_evaluation, round 0" in call("inspect", artifact("policy_evaluation"))
+    Path(artifact("policy_evaluation"), "manifest.json").write_text("{")
+    assert "problems, round 0" in call("inspect", artifact("problems"))
     with pytest.raises(UserError, match="not valid JSON"):
-        call("inspect", artifact("problems"))
+        call("inspect", artifact("policy_evaluation"))
