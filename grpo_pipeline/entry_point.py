@@ -1,8 +1,10 @@
 """A user's function by name: `module:function`, as settings that extend the pipeline take it (docs/extend.md)."""
 
+import functools
 import hashlib
 import importlib
 import importlib.util
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,12 @@ def load_entry_point(name: str, setting: str) -> Callable[..., Any]:
         name: `package.module:function`; the module is found as Python finds any other.
         setting: The setting that names it, for error messages.
 
+    Returns:
+        The function; whatever it raises comes as a `UserError` that says where in its file.
+
     Raises:
-        UserError: Where the name has another form, or the module or the function is not there.
+        UserError: Where the name has another form, the module or the function is not there, or the module fails
+            while it is imported.
     """
     module_name, attribute = _parts(name, setting)
     source = source_hash(name, setting)
@@ -34,11 +40,22 @@ def load_entry_point(name: str, setting: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(_not_found(module_name, setting, error)) from error
+    except Exception as error:  # whatever a user's module does while it is imported
+        raise UserError(f"{setting}: importing {module_name!r} failed: {_explain(error)}") from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UserError(f"{setting}: {module_name!r} has no function {attribute!r}")
-    found: Callable[..., Any] = function
-    return found
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{setting}: {name!r} failed: {_explain(error)}") from error
+
+    return call
 
 
 def source_hash(name: str, setting: str) -> str:
@@ -58,6 +75,8 @@ def source_hash(name: str, setting: str) -> str:
         found = importlib.util.find_spec(module_name)
     except (ImportError, ValueError) as error:
         raise UserError(_not_found(module_name, setting, error)) from error
+    except Exception as error:  # finding a module in a package imports the package
+        raise UserError(f"{setting}: importing the package of {module_name!r} failed: {_explain(error)}") from error
     if found is None:
         raise UserError(_not_found(module_name, setting, f"No module named {module_name!r}"))
     if found.origin is None or not Path(found.origin).is_file():
@@ -70,6 +89,15 @@ def _parts(name: str, setting: str) -> tuple[str, str]:
     if not colon or not module_name or not attribute.isidentifier():
         raise UserError(f"{setting}: {name!r} is not of the form 'module:function'")
     return module_name, attribute
+
+
+def _explain(error: Exception) -> str:
+    """What was raised, and the line that raised it."""
+    what = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):  # says itself where
+        return what
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{what} ({last.filename}, line {last.lineno}, in {last.name})"
 
 
 def _not_found(module_name: str, setting: str, error: object) -> str:

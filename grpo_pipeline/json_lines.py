@@ -40,11 +40,24 @@ def parse_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        try:
-            value = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where}: broken JSON: {error}; write one object a line") from None
-        yield where, as_object(value, where)
+        yield where, as_object(parse_json(line, where, "write one object a line"), where)
+
+
+def parse_json(text: str, where: str, remedy: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        UserError: It is no JSON, or nested too deeply to be read; names `where` and ends in `remedy`.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        at = f"{where}, line {error.lineno}" if error.lineno > 1 else where
+        raise UserError(f"{at}: broken JSON: {error}; {remedy}") from None
+    except ValueError as error:  # a whole number of thousands of digits
+        raise UserError(f"{where}: JSON that cannot be read: {error}") from None
+    except RecursionError:
+        raise UserError(f"{where}: JSON that is nested too deeply to be read") from None
 
 
 def as_object(value: Any, where: str) -> dict[str, Any]:

@@ -137,11 +137,11 @@ def _custom_reward(name: str, frame: pl.DataFrame) -> pl.Series:
         raise UserError(f"{setting} returned {len(values)} rewards for {frame.height} rollouts")
     if not (values.dtype.is_numeric() or values.dtype in (pl.Boolean, pl.Null)):
         raise UserError(f"{setting} returned a column of {values.dtype}; numbers are needed")
-    rewards = values.cast(pl.Float64)
+    rewards = values.cast(pl.Float32, strict=False)  # a number beyond its range becomes infinite
     bad = (~rewards.is_finite()).fill_null(value=False).arg_true()
     if len(bad):
         raise UserError(
-            f"{setting} returned {rewards[bad[0]]} for {len(bad)} rollouts, first: rollout_id "
+            f"{setting} returned {values[bad[0]]} for {len(bad)} rollouts, first: rollout_id "
             f"{frame['rollout_id'][bad[0]]}. Return null where a reward cannot be decided."
         )
-    return rewards.cast(pl.Float32)
+    return rewards

@@ -46,3 +46,8 @@ def number(frame):
 def rule(frame):
     """A name that is taken."""
     return [1.0] * frame.height
+
+
+def huge(frame):
+    """A number that the rewards' type cannot hold."""
+    return [1e300] * frame.height

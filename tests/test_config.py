@@ -99,6 +99,12 @@ def test_toml_and_overrides(tmp_path):
         ("prompt.system=be kind", "prompt: system needs chat = true"),
         ("engine.kind=server", "engine: engine.kind = 'server' needs base_url"),
         ("name=../x", "name: "),
+        (f"name={'n' * 129}", "name: .*at most 128 characters"),
+        ("root=", "root: .*at least 1 character"),
+        ("root=s3://", "root: it names no place after ://"),
+        ("model.path=", "model.path: .*at least 1 character"),
+        ("reward_model.token_form={good='+', bad='+'}", "reward_model.token_form: good and bad are both"),
+        ("model.device=gpu", r"model.device: .*\(got 'gpu'\)"),
         ("replay.fraction=1", "replay.fraction: .*less than 1"),
         ("sampling.top_p=0", "sampling.top_p: .*greater than 0"),
         ("seed", r"--set seed: expected KEY=VALUE"),
@@ -116,6 +122,12 @@ def test_override_below_a_value_is_refused(tmp_path):
     path.write_text("seed = 1\n")
     with pytest.raises(UserError, match="seed is a value, not a section"):
         load_config(path, ["seed.x=1"])
+
+
+def test_a_file_as_windows_writes_it_is_read(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 3\r\nrounds = 0\r\n")
+    assert load_config(path).seed == 3
 
 
 def test_every_problem_is_listed_at_once():

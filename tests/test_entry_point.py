@@ -42,3 +42,28 @@ def test_a_function_edited_after_its_import_is_refused(module):
 def test_what_is_not_there_is_said(name, message):
     with pytest.raises(UserError, match=f"setting.x: .*{message}"):
         source_hash(name, "setting.x")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def half(frame:\n", "importing 'mine_for_hashing' failed: SyntaxError: .*mine_for_hashing.py, line 1"),
+        ("0 / 0\n", "importing 'mine_for_hashing' failed: ZeroDivisionError: .*mine_for_hashing.py, line 1"),
+        (
+            "def half(frame):\n    return frame / 0\n",
+            "'mine_for_hashing:half' failed: ZeroDivisionError: .*mine_for_hashing.py, line 2, in half",
+        ),
+    ],
+)
+def test_what_a_users_code_raises_is_said_with_its_place(module, source, message):
+    module.write_text(source)
+    with pytest.raises(UserError, match=f"setting.x: {message}"):
+        load_entry_point("mine_for_hashing:half", "setting.x")(1)
+
+
+def test_a_package_that_fails_is_named(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_package").mkdir()
+    (tmp_path / "broken_package" / "__init__.py").write_text("0 / 0\n")
+    with pytest.raises(UserError, match=r"setting.x: importing the package of 'broken_package.mine' failed: ZeroDiv"):
+        source_hash("broken_package.mine:half", "setting.x")

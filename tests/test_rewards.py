@@ -96,6 +96,7 @@ def test_custom_rewards_are_columns_of_their_own():
     [
         ("tests.custom_rewards:short", "returned 6 rewards for 7 rollouts"),
         ("tests.custom_rewards:nan", "returned nan for 1 rollouts, first: rollout_id r1"),
+        ("tests.custom_rewards:huge", "returned 1e+300 for 7 rollouts, first: rollout_id r0"),
         ("tests.custom_rewards:text", "returned a column of String"),
         ("tests.custom_rewards:number", "returned float; a column of 7 numbers is needed"),
         ("tests.custom_rewards:rule", "reward_rule, which another reward has"),

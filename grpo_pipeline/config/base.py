@@ -14,7 +14,9 @@ DecayRate = Annotated[float, Field(ge=0, lt=1)]
 
 
 def without_credentials(url: str) -> str:
-    """The URL, if it holds no user or password; ValueError if it does."""
+    """The URL, if it holds no user or password and names a place; ValueError if not."""
+    if _NOWHERE.fullmatch(url):
+        raise ValueError("it names no place after ://")
     if _CREDENTIALS.search(url):
         raise ValueError(
             "credentials in a URL end up in manifests and logs; take them out, and give them by the environment "
@@ -28,6 +30,7 @@ def mask_credentials(text: str) -> str:
     return _CREDENTIALS.sub("//***@", text)
 
 
+_NOWHERE = re.compile(r"[A-Za-z0-9+.-]+://[/\s]*")
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 Url = Annotated[str, AfterValidator(without_credentials)]

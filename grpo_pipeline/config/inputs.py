@@ -13,12 +13,14 @@ READERS = ("auto", "gsm8k", "math500", "svamp", "columns")
 class ModelConfig(Section):
     """The policy to start from."""
 
-    path: str = Field(EMBEDDED, description="Local model folder, Hugging Face id, or 'embedded' for data/tiny.")
+    path: str = Field(
+        EMBEDDED, min_length=1, description="Local model folder, Hugging Face id, or 'embedded' for data/tiny."
+    )
     revision: str | None = Field(None, description="Revision of a Hugging Face id; a commit makes runs repeatable.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="Weights' type; auto is bfloat16 on a GPU that has it, else float32."
     )
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N.")
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto, cpu, cuda or cuda:N.")
     trust_remote_code: bool = Field(False, description="Run code that the model folder brings. Leave it off.")
 
 

@@ -28,7 +28,7 @@ def load_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
     if path is not None:
         where = str(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise UserError(f"{path}: no such configuration file") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -21,6 +21,12 @@ class TokenFormConfig(Section):
         "own last token.",
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.good == self.bad:
+            raise ValueError(f"good and bad are both {self.good!r}; they must be two tokens")
+        return self
+
 
 class RewardModelConfig(Section):
     """Training of the reward model (METHOD: RM learning rate 2e-5)."""

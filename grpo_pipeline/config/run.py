@@ -25,8 +25,10 @@ class StoreConfig(Section):
 class RunConfig(Section):
     """A whole run."""
 
-    name: str = Field("quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder of the run.")
-    root: Url = Field("runs", description="Where runs are stored: a folder or an fsspec URL.")
+    name: str = Field(
+        "quickstart", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128, description="Folder of the run."
+    )
+    root: Url = Field("runs", min_length=1, description="Where runs are stored: a folder or an fsspec URL.")
     seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
     rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
     child_processes: bool = Field(

@@ -56,8 +56,8 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
     Raises:
         UserError: There is something in the folder, or the artifact has no labelled solutions.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder}: not empty; give a new folder, or remove it")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder}: not an empty folder; give a new one, or remove it")
     records = [record for record in artifact_records(ref, find_form("trl-stepwise")) if isinstance(record, StepRecord)]
     splits = _splits(ref, records)
     skipped: Counter[str] = Counter()

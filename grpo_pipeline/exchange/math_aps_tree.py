@@ -31,6 +31,8 @@ def _records(raw: RawRecord, line: int) -> Iterator[StepRecord]:
         node, steps, path = waiting.pop()
         try:
             value, children = float(node["mc_value"]), node["children"]
+            if not isinstance(node["text"], str):
+                raise TypeError(f"text {node['text']!r:.60} is no text")
             waiting += [(child, (*steps, child["text"]), [*path, i]) for i, child in enumerate(children)][::-1]
             if not 0 <= value <= 1:
                 raise ValueError(f"mc_value {value} is no share")

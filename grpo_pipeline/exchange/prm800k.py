@@ -53,12 +53,16 @@ def _records(raw: RawRecord, line: int) -> Iterator[StepRecord]:
     try:
         question, steps = frame["question"], frame["label"]["steps"]
         problem, gold = question["problem"], question.get("ground_truth_answer")
+        if not isinstance(problem, str) or not isinstance(gold, str | None):
+            raise TypeError("problem and ground_truth_answer are texts")
         path = [slot for index, step in enumerate(steps) if (slot := _on_path(step, index)) is not None]
         taken = {
-            slot: (entry.pop("text"), to_label(entry.pop("rating"), f"{raw.where}, step {slot[0]}"))
+            slot: (_text(entry), to_label(entry.pop("rating"), f"{raw.where}, step {slot[0]}"))
             for slot, entry in _entries(steps)
         }
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        if unknown := [slot for slot in path if slot not in taken]:
+            raise IndexError(f"step {unknown[0][0]} chooses completion {unknown[0][1]}, which it does not have")
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UserError(
             f"{raw.where}: not PRM800K's nesting (question.problem, label.steps[].completions[]): {error!r}"
         ) from None
@@ -99,6 +103,13 @@ def _entries(steps: list[dict[str, Any]]) -> Iterator[tuple[Slot, dict[str, Any]
             yield (index, number), completion
         if step["human_completion"] is not None:
             yield (index, _HUMAN), step["human_completion"]
+
+
+def _text(entry: dict[str, Any]) -> str:
+    text = entry.pop("text")
+    if not isinstance(text, str):
+        raise TypeError(f"text {text!r:.60} is no text")
+    return text
 
 
 def _final_answer(text: str) -> str | None:

@@ -53,10 +53,14 @@ def first_wrong_step(labels: Sequence[float | None]) -> int | None:
 def write(records: Sequence[StepRecord]) -> Written:
     """Lines with id, generator, problem, steps, label, final_answer_correct.
 
-    Skipped as undecided: records whose labels do not tell the first wrong step.
+    Skipped: undecided, records whose labels do not tell the first wrong step; no_steps, those of another form without
+    any step, which would be called right.
     """
     written = Written()
     for index, record in enumerate(records):
+        if not record.steps and record.form != NAME:
+            written.skipped["no_steps"] += 1
+            continue
         label = first_wrong_step(record.labels)
         if label is None:
             written.skipped["undecided"] += 1

@@ -1,7 +1,10 @@
 """Records as tables and back: what `import` stores and `export` of an imported artifact reads."""
 
+import base64
 import json
 from collections.abc import Sequence
+from datetime import date, time
+from typing import Any
 
 import polars as pl
 
@@ -30,7 +33,7 @@ def solutions_table(records: Sequence[StepRecord], ids: Sequence[str], start: in
                 "final_answer": record.final_answer,
                 "steps": list(record.steps),
                 "labels": list(record.labels),
-                "extra": json.dumps(dict(record.extra), ensure_ascii=False),
+                "extra": _json(dict(record.extra)),
             }
             for place, (record, name) in enumerate(zip(records, ids, strict=True), start)
         ],
@@ -74,16 +77,27 @@ def problems_table(records: Sequence[StepRecord], *, source: str, split: str) ->
     )
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    """What a Parquet column may hold and JSON may not: dates and times in ISO 8601, bytes in Base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    return value.isoformat() if isinstance(value, date | time) else str(value)
+
+
 def pairs_table(records: Sequence[PairRecord], start: int = 0) -> pl.DataFrame:
     """`pairs` rows; `start` is the place of the first record in its file."""
     return from_rows(
         [
             {
                 "place": place,
-                "prompt": json.dumps(record.prompt, ensure_ascii=False),
-                "chosen": json.dumps(record.chosen, ensure_ascii=False),
-                "rejected": json.dumps(record.rejected, ensure_ascii=False),
-                "extra": json.dumps(dict(record.extra), ensure_ascii=False),
+                "prompt": _json(record.prompt),
+                "chosen": _json(record.chosen),
+                "rejected": _json(record.rejected),
+                "extra": _json(dict(record.extra)),
             }
             for place, record in enumerate(records, start)
         ],

@@ -15,17 +15,18 @@ def inspect_command(
     from rich.console import Console
 
     from grpo_pipeline.inspect.artifact import show_artifact
-    from grpo_pipeline.inspect.opening import open_path
+    from grpo_pipeline.inspect.opening import explain_damage, open_path
     from grpo_pipeline.inspect.run import show_run
     from grpo_pipeline.store import ArtifactRef
 
     if rows < 0:
         raise UserError(f"--rows {rows}: give 0 or more")
     opened = open_path(path)
-    if isinstance(opened, ArtifactRef):
-        show_artifact(opened, Console(), rows)
-    else:
-        show_run(opened, Console())
+    with explain_damage(opened.root):
+        if isinstance(opened, ArtifactRef):
+            show_artifact(opened, Console(), rows)
+        else:
+            show_run(opened, Console())
 
 
 def lineage_command(path: Annotated[str, typer.Argument(help="An artifact's folder.")]) -> None:
@@ -81,14 +82,15 @@ def diff_command(
 
     from grpo_pipeline.inspect.diff import diff_artifacts, diff_runs
     from grpo_pipeline.inspect.diff_view import show_diff
-    from grpo_pipeline.inspect.opening import open_path
+    from grpo_pipeline.inspect.opening import explain_damage, open_path
     from grpo_pipeline.store import ArtifactRef, Store
 
     one, two = open_path(a), open_path(b)
-    if isinstance(one, ArtifactRef) and isinstance(two, ArtifactRef):
-        sections = diff_artifacts(one, two)
-    elif isinstance(one, Store) and isinstance(two, Store):
-        sections = diff_runs(one, two)
-    else:
-        raise UserError("give two artifacts or two runs, not one of each")
+    with explain_damage(one.root), explain_damage(two.root):
+        if isinstance(one, ArtifactRef) and isinstance(two, ArtifactRef):
+            sections = diff_artifacts(one, two)
+        elif isinstance(one, Store) and isinstance(two, Store):
+            sections = diff_runs(one, two)
+        else:
+            raise UserError("give two artifacts or two runs, not one of each")
     show_diff(sections, a, b, Console())

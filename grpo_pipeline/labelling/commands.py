@@ -32,6 +32,8 @@ def relabel_command(
     new = relabel_artifact(ref, parse_rule(rule, threshold, after, truncated), second)
     labels = new.read("step_labels")
     sys.stdout.write(f"{new}\n{labels.height} steps, {labels['hard'].count()} labelled\n")
+    if (without := new.manifest().counts.get("solutions_without_opinion", 0)) > 0:
+        sys.stdout.write(f"{without} solutions without a second opinion, so without labels\n")
 
 
 def audit_command(artifact: str, json_file: Path | None) -> None:
@@ -75,8 +77,12 @@ def relabel_artifact(ref: ArtifactRef, rule: Rule, judge: ArtifactRef | None = N
 
     def make(_: int) -> ShardResult:
         second = None if judge is None else judge.read(_opinion_table(judge))
-        labels = relabel(ref.read("step_labels"), rule, second)
-        return ShardResult({"step_labels": labels}, counts={"steps_unlabelled": labels["hard"].null_count()})
+        old = ref.read("step_labels")
+        labels = relabel(old, rule, second)
+        counts = {"steps_unlabelled": labels["hard"].null_count()}
+        if second is not None:
+            counts["solutions_without_opinion"] = old.join(second, on="rollout_id", how="anti")["rollout_id"].n_unique()
+        return ShardResult({"step_labels": labels}, counts=counts)
 
     return Store(ref.root).build(spec, 1, make)
 

@@ -20,9 +20,10 @@ def judge_command(
     artifact: str, model: ModelConfig, engine: EngineConfig, sampling: SamplingConfig, votes: int, seed: int
 ) -> None:
     """Judge an artifact's solutions and print where the opinions are; arguments as in `cli.judge`."""
+    ref = open_artifact(artifact)  # before a model is loaded
     folder = resolve_model(model)
     with open_engine(folder, model, engine, model_id=content_id(folder)) as judge:
-        new = judge_artifact(open_artifact(artifact), judge, sampling, votes, seed)
+        new = judge_artifact(ref, judge, sampling, votes, seed)
     counts = new.manifest().counts
     sys.stdout.write(f"{new}\n{counts['solutions_judged']} of {counts['solutions']} solutions judged\n")
 

@@ -7,6 +7,7 @@ interval are always derived afresh from the counts, by the rule's ``truncated`` 
 a schedule that stopped at the first success have no soft label, and get none here.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -52,7 +53,7 @@ class Rule:
             raise UserError(f"rule {self.name!r} is unknown; use one of {', '.join(get_args(RuleName))}")
         if self.name in ("threshold", "interval") and not (self.threshold is not None and 0 < self.threshold <= 1):
             raise UserError(f"rule {self.name} needs a threshold in (0, 1], got {self.threshold}")
-        if self.name == "progress" and not (self.threshold is not None and self.threshold > -1):
+        if self.name == "progress" and not (self.threshold is not None and -1 < self.threshold < math.inf):
             raise UserError(f"rule progress needs a threshold above -1 (a relative change), got {self.threshold}")
         if self.name in ("hard", "first_error", "consensus") and self.threshold is not None:
             raise UserError(f"rule {self.name} takes no threshold")
@@ -73,10 +74,15 @@ def relabel(step_labels: pl.DataFrame, rule: Rule, judge: pl.DataFrame | None = 
         ``second_opinion``, whether it agrees or not.
 
     Raises:
-        UserError: A consensus rule without a judge, or a judge for another rule.
+        UserError: A consensus rule without a judge, a judge for another rule, or one of other solutions.
     """
     if (rule.name == "consensus") != (judge is not None):
         raise UserError("rule consensus needs a second table of labels (judge), and no other rule takes one")
+    if judge is not None and step_labels.join(judge, on="rollout_id", how="semi").is_empty():
+        raise UserError(
+            f"the judge has no opinion on any of the {step_labels['rollout_id'].n_unique()} labelled solutions, so "
+            "there is nothing to agree with: it judged others, or none of its answers could be read (see its counts)"
+        )
     frame = step_labels.with_row_index("_row").sort(_KEY)
     if "second_opinion" not in frame.columns:  # written before there was that column
         frame = frame.with_columns(second_opinion=pl.lit(None, pl.Int32))

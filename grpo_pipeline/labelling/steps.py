@@ -8,8 +8,9 @@ or the end offsets of the steps.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from numbers import Integral
 from typing import Any
 
 import polars as pl
@@ -104,8 +105,14 @@ def _ends_after(separator: re.Pattern[str], text: str) -> list[int]:
 
 
 def _checked_ends(name: str, text: str, returned: Any) -> list[int]:
-    pieces: list[Any] = list(returned)
-    if all(isinstance(piece, str) for piece in pieces):
+    pieces: list[Any] = list(returned) if isinstance(returned, Iterable) else []
+    texts = bool(pieces) and all(isinstance(piece, str) for piece in pieces)
+    if not texts and not (pieces and all(isinstance(piece, Integral) for piece in pieces)):
+        raise UserError(
+            f"splitter {name!r} returned {returned!r:.80} for a text of {len(text)} characters; it must return the "
+            "steps' texts, or the offsets at which they end"
+        )
+    if texts:
         if "".join(str(piece) for piece in pieces) != text:
             raise UserError(f"splitter {name!r} returned texts that do not join to the solution's text {text!r}")
         ends: list[int] = []

@@ -70,15 +70,21 @@ def find_contamination(train: pl.DataFrame, evaluation: pl.DataFrame) -> pl.Data
 
 
 def common_share(one: Sequence[str], other: Sequence[str]) -> float:
-    """Length of the longest common subsequence as a share of the shorter text, in [0, 1]."""
+    """Length of the longest common subsequence as a share of the shorter text, in [0, 1].
+
+    A row of the dynamic programme is one integer, with a 0 at each word of `other` at which the length grows
+    (Crochemore et al. 2001, doi 10.1016/S0020-0190(00)00214-X): texts of thousands of words take milliseconds.
+    """
     if not one or not other:
         return 0.0
-    row = [0] * (len(other) + 1)
+    places: dict[str, int] = defaultdict(int)
+    for j, word in enumerate(other):
+        places[word] |= 1 << j
+    mask = row = (1 << len(other)) - 1
     for word in one:
-        diagonal = 0
-        for j, candidate in enumerate(other, 1):
-            diagonal, row[j] = row[j], diagonal + 1 if word == candidate else max(row[j], row[j - 1])
-    return row[-1] / min(len(one), len(other))
+        matched = row & places.get(word, 0)
+        row = ((row + matched) | (row - matched)) & mask
+    return (len(other) - row.bit_count()) / min(len(one), len(other))
 
 
 def _runs(text: list[str]) -> set[tuple[str, ...]]:

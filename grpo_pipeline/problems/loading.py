@@ -71,10 +71,10 @@ def load_problems(config: ProblemsConfig, seed: int, usable: Usable | None = Non
         if config.count is not None and train.height > config.count:
             counts["unused"] += train.height - config.count
             train = train.head(config.count)
-    if train.is_empty():
-        raise UserError(f"{config.source}: no training problem is left; dropped and counted: {dict(counts)}")
     for match, number in matches.group_by("match").len().sort("match").iter_rows():
         counts[f"dropped_contaminated_{match}"] = number
+    if train.is_empty():
+        raise UserError(f"{config.source}: no training problem is left; dropped and counted: {dict(counts)}")
     counts["train"], counts["eval"] = train.height, held_out.height
     parts = [train.with_columns(split=pl.lit("train")), held_out.with_columns(split=pl.lit("eval"))]
     return ProblemSet(pl.concat(parts).sort("problem_id"), dict(counts), matches)

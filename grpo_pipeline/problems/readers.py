@@ -83,7 +83,10 @@ def load_reader(name: str) -> Reader:
     function = load_entry_point(name, "problems.reader")
 
     def read(record: RawRecord) -> ProblemRecord | None:
-        found = function(dict(record.values))
+        try:
+            found = function(dict(record.values))
+        except UserError as error:
+            raise UserError(f"{record.where}: {error}") from error
         if found is None:
             return None
         if not isinstance(found, Mapping):

@@ -1,6 +1,7 @@
 """Raw records of a problem source: a local file, a local folder or a Hugging Face data set."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import polars as pl
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.json_lines import as_object, parse_lines, read_text
+from grpo_pipeline.json_lines import as_object, parse_json, parse_lines, read_text
 
 SUFFIXES = (".parquet", ".jsonl", ".json")
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True)
@@ -63,17 +66,29 @@ def _read_file(path: Path) -> list[RawRecord]:
             raise UserError(f"{path}: not a Parquet file: {error}") from None
     text = read_text(path)
     if path.suffix.lower() == ".jsonl":
-        return [RawRecord(where, values) for where, values in parse_lines(text, path)]
-    return list(_parse_list(text, path))
+        records = [RawRecord(where, values) for where, values in parse_lines(text, path)]
+    else:
+        records = list(_parse_list(text, path))
+    if _SURROGATE.search(text):
+        for record in records:
+            _check_encodable(record)
+    return records
+
+
+def _check_encodable(record: RawRecord) -> None:
+    """Refuse half a surrogate pair: JSON can write one down, but it is no character and no table can hold it."""
+    try:
+        json.dumps(record.values, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(
+            f"{record.where}: holds half of a surrogate pair (\\u{ord(half):04x}), which is no character: text was cut "
+            "in the middle of one; write the whole character, or leave it out"
+        ) from None
 
 
 def _parse_list(text: str, path: Path) -> Iterator[RawRecord]:
-    try:
-        values = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}, line {error.lineno}: broken JSON: {error}; a file with one object a line is named .jsonl"
-        ) from None
+    values = parse_json(text, str(path), "a file with one object a line is named .jsonl")
     if not isinstance(values, list):
         raise UserError(f"{path}: expected a list of objects, found a JSON {type(values).__name__}")
     for number, value in enumerate(values):

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from grpo_pipeline.stages.rounds import Round
 
+_REWARD_MODEL = {"step_accuracy", "auc", "auc_on_policy", "solution_auc", "solution_auc_on_policy", "pair_accuracy"}
 _NOT_CURVES = {"round", "accuracy_se", "problems"}
 
 
@@ -25,7 +26,7 @@ def plot_rounds(rounds: Sequence[Round], summary: Mapping[str, Any]) -> bytes:
     FigureCanvasAgg(figure)
     policy, prm, reward = figure.subplots(1, 3)
     _by_round(policy, summary["rounds"], "policy on held-out problems")
-    if not _by_round(prm, summary["prms"], "reward model, held-out steps", {"step_accuracy", "auc", "auc_on_policy"}):
+    if not _by_round(prm, summary["prms"], "reward model on held-out problems", _REWARD_MODEL):
         prm.set_visible(False)
     _reward(reward, rounds)
     picture = io.BytesIO()

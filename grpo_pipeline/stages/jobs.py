@@ -3,6 +3,7 @@
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.rewards import needs_reward_model
+from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.loop import label_round, measure_policy
 from grpo_pipeline.stages.rounds import Labelled, Measured
@@ -28,6 +29,7 @@ def train_prm(stages: Stages, config: RunConfig) -> ModelRef:
 
 def train_policy(stages: Stages, config: RunConfig) -> ModelRef:
     """Train the starting policy once; a reward model is made first where the method asks for one."""
+    check_ahead(config)
     reward_model = train_prm(stages, config) if needs_reward_model(config.policy) else None
     problems = stages.make_problems(config)
     return stages.train_policy(config, 1, problems, stages.base_policy(config), reward_model)

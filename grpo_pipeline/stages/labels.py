@@ -94,6 +94,7 @@ def build_prm_rows(
             problems.read("problems"),
             max_length=config.reward_model.max_length,
         )
+        _require_rows(rows.counts, "prm", round)
         return ShardResult(frames={"prm_dataset": rows.frame}, counts=rows.counts)
 
     return run.store.build(spec, 1, make)
@@ -126,9 +127,19 @@ def build_orm_rows(
             max_length=max_length,
             eos_token_ids=eos,
         )
+        _require_rows(rows.counts, "orm", round)
         return ShardResult(frames={"prm_dataset": rows.frame}, counts=rows.counts)
 
     return run.store.build(spec, 1, make)
+
+
+def _require_rows(counts: dict[str, int], kind: str, round: int) -> None:
+    if counts["rows"] == 0:
+        raise UserError(
+            f"no row to train the {kind} on among the solutions of round {round} ({counts}): label more of them "
+            "(labelling.problems, labelling.rollouts); where they are cut off raise sampling.max_tokens, where they "
+            "are too long reward_model.max_length"
+        )
 
 
 def build_pair_rows(

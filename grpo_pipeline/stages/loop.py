@@ -9,6 +9,7 @@ from rich.console import Console
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.labelling.receipt import render_receipt
+from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.rounds import Labelled, Measured, Round
 from grpo_pipeline.stages.run import ModelRef
@@ -26,6 +27,8 @@ class MakeRound(Protocol):
 
 def iterate_rl(stages: Stages, config: RunConfig, make_round: MakeRound) -> tuple[Round, ...]:
     """Round 0 measures, labels and trains the first PRM; each further one trains the policy and refreshes it."""
+    if config.rounds > 0:
+        check_ahead(config)
     problems = stages.make_problems(config)
     rounds: tuple[Round, ...] = ()
     for number in range(config.rounds + 1):

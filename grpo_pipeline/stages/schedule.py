@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.history import newest_round, rounds_up_to
 from grpo_pipeline.stages.loop import MakeRound
@@ -49,8 +50,8 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
         due: When this run should have started, with its time zone; None for now.
 
     Raises:
-        UserError: Which round is the newest is not clear (`history.newest_round`), or the run's problems or
-            starting model have changed, so that rounds would no longer compare.
+        UserError: Which round is the newest is not clear (`history.newest_round`), or the run's problems,
+            starting model or kind of reward model have changed, so that rounds would no longer compare.
     """
     with _alone(config) as alone:
         if not alone:
@@ -62,6 +63,7 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
                 f"overtaken: round {newest.number} of {run_root(config)} was finished at {finished:%Y-%m-%d %H:%M:%S} "
                 f"UTC, and this run was due at {due:%Y-%m-%d %H:%M:%S %Z}; this one ends",
             )
+        check_ahead(config)
         problems = stages.make_problems(config)
         if newest is not None:
             _check_unchanged(stages, config, problems, newest)
@@ -82,6 +84,17 @@ def _check_unchanged(stages: Stages, config: RunConfig, problems: ArtifactRef, n
         )
     if newest.policy.artifact is None and stages.base_policy(config).model_id != newest.policy.model_id:
         raise UserError(f"{where} from another starting model than {config.model.path}; use another name")
+    if (kind := _reward_model_kind(newest)) != config.reward_model.kind:
+        raise UserError(
+            f"{where} with reward_model.kind = {kind!r}, whose model the next one goes on from; restore it, or use "
+            f"another name for {config.reward_model.kind!r}"
+        )
+
+
+def _reward_model_kind(made: Round) -> str:
+    if made.labelled.labels is not None:
+        return "prm"
+    return "pairwise" if "preference_pairs" in made.labelled.dataset.tables else "orm"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.loop import rl_round
 from grpo_pipeline.stages.rollouts import Purpose
@@ -60,6 +61,10 @@ def run_single(
     Raises:
         UserError: That round has no such stage.
     """
+    if (reason := _why_lacking(config, name, round)) is not None:
+        raise UserError(f"round {round} of this configuration has no stage {name.replace('_', '-')}: {reason}")
+    if round > 0:
+        check_ahead(config)
     until = _Until(name, round, purpose, report)
     stages = Stages(until)
     try:
@@ -70,11 +75,20 @@ def run_single(
     except _Passed:
         pass
     if not until.made:
-        raise UserError(
-            f"round {round} of this configuration has no stage {name.replace('_', '-')}"
-            + (": a policy is trained from round 1 on" if name == "train_policy" and round == 0 else "")
-        )
+        raise RuntimeError(f"round {round} ended without its stage {name}")
     return until.made
+
+
+def _why_lacking(config: RunConfig, name: str, round: int) -> str | None:
+    """Why that round has no such stage, or None; known before anything is made."""
+    if name == "train_policy" and round == 0:
+        return "a policy is trained from round 1 on"
+    if name == "make_problems" and round > 0:
+        return "the problems belong to round 0"
+    kind = config.reward_model.kind
+    if name in ("label_steps", "build_prm_rows", "evaluate_prm") and kind != "prm":
+        return f"it is a PRM's, and reward_model.kind = {kind!r}"
+    return None
 
 
 class _Passed(BaseException):

@@ -55,8 +55,8 @@ def round_table(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for policy, prm in zip(summary["rounds"], summary["prms"], strict=True):
         stages = [stage for stage in summary["stages"] if stage["round"] == policy["round"]]
-        row = policy | {f"prm_{name}": prm[name] for name in ("step_accuracy", "auc", "auc_on_policy")}
-        row |= {name: prm[name] for name in ("hard_label_accuracy", "replay_share")}
+        row = policy | {f"prm_{name}": prm[name] for name in ("step_accuracy", "auc", "auc_on_policy") if name in prm}
+        row |= {name: prm[name] for name in (*OUTCOME_FIGURES, "hard_label_accuracy", "replay_share") if name in prm}
         row["tokens"] = sum(stage["tokens"] for stage in stages)
         row["seconds"] = round(sum(stage["seconds"] for stage in stages), 1)
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})

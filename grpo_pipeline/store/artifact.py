@@ -93,6 +93,8 @@ class ArtifactRef(BaseModel):
         if table not in manifest.tables:
             have = ", ".join(manifest.tables) or "none"
             raise UserError(f"{self}: there is no table {table!r} in this artifact; its tables: {have}")
+        if table not in TABLES:
+            raise UserError(f"{self}/{MANIFEST}: table {table!r} is none that this program knows; it was edited")
         files = open_files(self.root)
         shards = manifest.tables[table].shards
         for shard in shards:

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+from pydantic import ValidationError
 
 from grpo_pipeline import __version__
 from grpo_pipeline.schemas import SCHEMA_VERSION
@@ -58,9 +59,14 @@ class StagedPlan(Record):
 
 
 def read_staged_plan(files: LocalFiles | RemoteFiles, fingerprint: str) -> StagedPlan | None:
-    """The plan of an unfinished build, or None where none was begun."""
+    """The plan of an unfinished build, or None where none was begun or what is there cannot be read."""
     path = f"{STAGING}/{fingerprint}/{PLAN}"
-    return StagedPlan.model_validate_json(read_bytes(files, path)) if files.exists(path) else None
+    if not files.exists(path):
+        return None
+    try:
+        return StagedPlan.model_validate_json(read_bytes(files, path))
+    except ValidationError:
+        return None
 
 
 class Build:

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store.artifact import check_file
@@ -125,7 +125,10 @@ class Staging:
         files = self.files()
         if not files.exists(self._marker(name)):
             return None
-        marker = Marker.model_validate_json(read_bytes(files, self._marker(name)))
+        try:
+            marker = Marker.model_validate_json(read_bytes(files, self._marker(name)))
+        except ValidationError:  # cut off or edited: it vouches for nothing
+            return None
         try:
             for record in marker.tables.values():
                 check_file(files, self.data, record, "quick")

@@ -57,6 +57,17 @@ class Store:
             )
         return make_ref(self.files, spec.path, manifest).model_copy(update={"cached": True})
 
+    def artifact(self, name: str) -> ArtifactRef | None:
+        """The finished artifact in the folder ``artifacts/NAME``, or None.
+
+        Raises:
+            UserError: Its manifest cannot be read.
+        """
+        path = f"{ARTIFACTS}/{name}"
+        if parse_artifact_name(name) is None or not self.files.exists(f"{path}/{MANIFEST}"):
+            return None
+        return make_ref(self.files, path, read_manifest(self.files, path))
+
     def artifacts(self, stage: str | None = None, round: int | None = None) -> list[ArtifactRef]:
         """Finished artifacts in order of round, stage and fingerprint.
 
@@ -73,9 +84,8 @@ class Store:
             parsed = parse_artifact_name(name)
             if parsed is None or (stage not in (None, parsed[0])) or (round not in (None, parsed[1])):
                 continue
-            path = f"{ARTIFACTS}/{name}"
-            if self.files.exists(f"{path}/{MANIFEST}"):
-                found.append(make_ref(self.files, path, read_manifest(self.files, path)))
+            if (ref := self.artifact(name)) is not None:
+                found.append(ref)
         return sorted(found, key=lambda ref: (ref.round, ref.stage, ref.fingerprint))
 
     def build(

@@ -9,6 +9,7 @@ import polars as pl
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.training.processes import ALONE, Processes
+from grpo_pipeline.training.sampling_settings import check_sampling
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,28 +69,16 @@ def check_inputs(
         raise ValueError("a problem stands twice in the training problems")
     if not problems.height:
         raise UserError("no training problem")
-    if not temperature > 0:
-        raise UserError("sampling.temperature = 0 is greedy: training needs samples; use e.g. 1.0")
-    if config.policy.method != "sft":
-        _check_engine(config, processes)
+    check_sampling(config, temperature, processes.count)
+    if config.policy.method == "grpo" and config.engine.kind == "vllm":
+        _warn_of_difference(config)
     if config.policy.method == "ppo" and config.policy.ppo.ptx_weight > 0 and demonstrations is None:
         raise UserError("policy.ppo.ptx_weight > 0 needs demonstrations: problems with gold_solution")
 
 
-def _check_engine(config: RunConfig, processes: Processes) -> None:
-    if config.engine.kind == "server":
-        raise UserError(
-            "engine.kind = 'server' cannot sample while a policy trains: a server elsewhere is not given new weights. "
-            "Use 'vllm', which runs in the training process and is, or 'transformers'"
-        )
-    uncorrected = config.policy.method == "grpo" and config.policy.grpo.importance_correction == "none"
-    if config.engine.kind == "vllm" and uncorrected:
+def _warn_of_difference(config: RunConfig) -> None:
+    if config.policy.grpo.importance_correction == "none":
         _LOG.warning(
             "vLLM's log-probabilities are not quite the trainer's: policy.grpo.importance_correction = 'truncate' "
             "corrects for it, and sampling/sampling_logp_difference/mean says by how much they differ"
-        )
-    if config.engine.kind == "vllm" and processes.count > 1:
-        raise UserError(
-            "engine.kind = 'vllm' needs training.processes = 1: vLLM in a process has a process group of its own. "
-            "Use engine.kind = 'transformers' for training in several processes"
         )

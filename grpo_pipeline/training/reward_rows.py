@@ -80,7 +80,7 @@ def labelled_rows(
         kept.append((problem_id, tokens, read, np.array([y for _, y in pairs], dtype=np.float32)))
         counts["rows"] += 1
     if not kept:
-        raise UserError(f"no row to train the {config.kind} on is left of {dataset.height}: {counts}")
+        raise UserError(_nothing_left(config, dataset.height, counts, limit))
     shared = _shared_prefixes([(problem, tokens) for problem, tokens, _, _ in kept])
     return RewardRows(
         rows=[Row(tokens, shared[problem], read) for problem, tokens, read, _ in kept],
@@ -88,6 +88,18 @@ def labelled_rows(
         problem=[problem for problem, *_ in kept],
         together=1,
         counts=counts,
+    )
+
+
+def _nothing_left(config: RewardModelConfig, height: int, counts: dict[str, int], limit: int) -> str:
+    if height == 0:
+        return (
+            f"there is no row to train the {config.kind} on: all solutions were left out when the rows were made; the "
+            "counts of the artifact with the rows say why (grpo-pipeline inspect)"
+        )
+    return (
+        f"no row to train the {config.kind} on is left of {height}: {counts['unlabelled']} without label, "
+        f"{counts['too_long']} longer than {limit} tokens (reward_model.max_length and the model's context)"
     )
 
 

@@ -62,8 +62,14 @@ def test_an_imported_file_becomes_a_test_split_whatever_its_columns_are_called(t
 
 
 def test_a_folder_with_something_in_it_is_left_alone(folder, run):
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="not an empty folder"):
         write_dataset_folder(run["step_labels"][0], folder)
+
+
+def test_a_file_in_the_folders_place_is_left_alone(run, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="not an empty folder"):
+        write_dataset_folder(run["step_labels"][0], tmp_path / "file")
 
 
 def test_a_dry_run_sends_nothing(run, tmp_path, capsys, monkeypatch):

@@ -302,3 +302,36 @@ def test_an_extra_stays_with_its_form():
 def test_unknown_forms_are_listed():
     with pytest.raises(UserError, match="no form 'x'; the forms are math-shepherd, trl-stepwise"):
         find_form("x")
+
+
+def completion(text="s", rating=1, **step):
+    return {"completions": [{"text": text, "rating": rating}], "human_completion": None, "chosen_completion": 0, **step}
+
+
+@pytest.mark.parametrize(
+    ("question", "step"),
+    [
+        ({"problem": None}, completion()),
+        ({"problem": "q", "ground_truth_answer": 5}, completion()),
+        ({"problem": "q"}, completion(text=None)),
+        ({"problem": "q"}, completion(chosen_completion=5)),
+        ({"problem": "q"}, completion(chosen_completion="first")),
+    ],
+)
+def test_prm800k_of_wrong_types_is_refused_by_line(question, step):
+    with pytest.raises(UserError, match="file, line 1: not PRM800K's nesting"):
+        read("prm800k", {"question": question, "label": {"steps": [step]}})
+
+
+@pytest.mark.parametrize("where", ["root", "child"])
+def test_a_tree_without_texts_is_refused_by_line(where):
+    tree = json.loads(json.dumps(TREE))
+    node = tree["reasoning_steps"] if where == "root" else tree["reasoning_steps"]["children"][0]
+    node["text"] = 3
+    with pytest.raises(UserError, match=r"file, line 1: node .*text 3 is no text"):
+        read("math-aps-tree", tree)
+
+
+def test_a_solution_without_steps_is_not_called_right():
+    written = FORMS["processbench"].write([record("", ()), record()])
+    assert (len(written.rows), dict(written.skipped)) == (1, {"no_steps": 1})

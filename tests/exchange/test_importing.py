@@ -1,6 +1,8 @@
 """Import and export by artifact: records come back, training rows are right, own labels leave in every form."""
 
 import json
+from datetime import datetime
+from decimal import Decimal
 
 import polars as pl
 import pytest
@@ -144,3 +146,12 @@ def test_commands(run, tmp_path, capsys):
         import_command(tmp_path / "b.jsonl", "processbench", str(tmp_path / "store"), split="test")
     with pytest.raises(UserError, match="--form dataset"):
         export_command(str(run["step_labels"][0]), tmp_path / "y.jsonl", "dpo", push="a/b")
+
+
+def test_columns_that_json_does_not_know_are_kept_as_text(tmp_path):
+    path = tmp_path / "b.parquet"
+    when = datetime(2026, 1, 2, 3, 4, 5)
+    further = {"when": when, "day": when.date(), "blob": b"\x00\xff", "price": Decimal("1.50")}
+    pl.DataFrame([{"prompt": "q", "completions": ["a"], "labels": [True], **further}]).write_parquet(path)
+    extra = json.loads(import_file(path, "trl-stepwise", tmp_path / "store").read("solutions")["extra"][0])
+    assert extra == {"when": "2026-01-02T03:04:05", "day": "2026-01-02", "blob": "AP8=", "price": "1.50"}

@@ -128,3 +128,9 @@ def test_other_problems_are_refused(grown):
     other = grown.model_copy(update={"problems": grown.problems.model_copy(update={"count": 20})})
     with pytest.raises(UserError, match="on other problems"):
         schedule.next_round(STAGES, other, never)
+
+
+def test_another_kind_of_reward_model_is_refused(grown):
+    other = grown.model_copy(update={"reward_model": grown.reward_model.model_copy(update={"kind": "orm"})})
+    with pytest.raises(UserError, match=r"with reward_model.kind = 'prm', whose model the next one goes on from"):
+        schedule.next_round(STAGES, other, never)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -174,3 +175,32 @@ def test_the_program_knows_all_commands_and_loads_nothing_heavy():
     names, heavy = done.stdout.splitlines()
     assert names == str(sorted(COMMANDS))
     assert heavy == "[]"
+
+
+@pytest.mark.parametrize("inside", ["run", "artifacts", "artifact"])
+def test_an_artifact_is_found_from_wherever_one_stands(call, artifact, monkeypatch, inside):
+    folder = Path(artifact("problems"))
+    monkeypatch.chdir({"run": folder.parents[1], "artifacts": folder.parent, "artifact": folder}[inside])
+    given = {"run": f"artifacts/{folder.name}", "artifacts": folder.name, "artifact": "."}[inside]
+    assert "problems, round 0" in call("inspect", given)
+
+
+@pytest.mark.parametrize("command", [["inspect", "artifact"], ["report", "run"], ["diff", "artifact", "artifact"]])
+def test_a_table_that_cannot_be_decoded_is_named(run_folder, artifact, command):
+    folder = artifact("label_rollouts")
+    file = next(Path(folder, "rollouts").glob("*.parquet"))
+    content = bytearray(file.read_bytes())
+    content[4:64] = bytes(60)
+    file.write_bytes(content)
+    given = [{"artifact": folder, "run": str(run_folder)}.get(word, word) for word in command]
+    with pytest.raises(
+        UserError, match=f"{file.name}: damaged: its sha256 is not the manifest's; .* run the stage again"
+    ):
+        CliRunner().invoke(app, given, catch_exceptions=False)
+
+
+def test_a_broken_manifest_elsewhere_does_not_matter(call, artifact):
+    Path(artifact("policy_evaluation"), "manifest.json").write_text("{")
+    assert "problems, round 0" in call("inspect", artifact("problems"))
+    with pytest.raises(UserError, match="not valid JSON"):
+        call("inspect", artifact("policy_evaluation"))

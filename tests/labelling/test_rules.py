@@ -156,6 +156,8 @@ def test_relabel_keeps_the_order_of_rows():
         {"name": "threshold"},
         {"name": "interval", "threshold": 1.5},
         {"name": "hard", "threshold": 0.5},
+        {"name": "progress", "threshold": float("inf")},
+        {"name": "threshold", "threshold": float("nan")},
     ],
 )
 def test_impossible_rules_are_refused(arguments):
@@ -166,3 +168,9 @@ def test_impossible_rules_are_refused(arguments):
 def test_consensus_without_a_judge_is_refused():
     with pytest.raises(UserError, match="judge"):
         relabel(table(row("a", 0, 1)), Rule("consensus"))
+
+
+def test_consensus_with_a_judge_of_other_solutions_is_refused():
+    judge = pl.DataFrame({"rollout_id": ["b"], "step_index": [0], "hard": [1]})
+    with pytest.raises(UserError, match="no opinion on any of the 1 labelled solutions"):
+        relabel(table(row("a", 0, 1)), Rule("consensus"), judge)

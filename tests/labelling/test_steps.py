@@ -170,12 +170,23 @@ def split_offsets(text):
     return [1, len(text)]
 
 
+def split_nothing(text):
+    """A function that forgot its return."""
+
+
+def split_mixed(text):
+    return [1, text]
+
+
 def test_users_splitters():
     assert load_splitter(f"{__name__}:split_offsets")("abc") == [1, 3]
     with pytest.raises(UserError, match="do not join"):
         load_splitter(f"{__name__}:split_words")("a b")
     with pytest.raises(UserError, match="must rise"):
         load_splitter(f"{__name__}:split_offsets")("a")
+    for wrong in ("split_nothing", "split_mixed"):
+        with pytest.raises(UserError, match=f"{wrong}' returned .* it must return the steps' texts, or the offsets"):
+            load_splitter(f"{__name__}:{wrong}")("a b")
 
 
 @pytest.mark.parametrize("name", ["sentence", "nowhere.at.all:f", f"{__name__}:missing", f"{__name__}:TOKENIZER"])

@@ -70,6 +70,21 @@ def test_every_drop_is_counted(tmp_path):
     assert row["problem_id"] == problem_id("What is item number 4?", "4")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "line 2: JSON that is nested too deeply"),
+        ('{"question": "cut \\ud83d", "gold_answer": "1"}', r"line 2: holds half of a surrogate pair \(.ud83d\)"),
+        ('{"question": "q", "gold_answer": %s}' % ("9" * 5000), "line 2: JSON that cannot be read: .*4300 digits"),
+    ],
+)
+def test_what_json_can_say_and_no_table_hold_is_refused_by_line(tmp_path, text, message):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"question": "whole \\ud83d\\ude00", "gold_answer": "1"}\n' + text)
+    with pytest.raises(UserError, match=message):
+        load_problems(ProblemsConfig(source=str(path), eval_count=1), seed=0)
+
+
 def test_split_does_not_depend_on_rows_and_counts_nest(tmp_path):
     rows = numbered(40)
     one = load(write(tmp_path / "a.jsonl", rows))
@@ -150,6 +165,26 @@ def test_words_and_common_share_by_hand():
     assert common_share(list("abcd"), list("xbxd")) == 0.5
     assert common_share(list("ab"), list("xaybz")) == 1.0
     assert common_share([], ["a"]) == 0.0
+
+
+@given(one=st.lists(st.sampled_from("abc"), max_size=12), other=st.lists(st.sampled_from("abcd"), max_size=12))
+def test_common_share_is_the_longest_common_subsequence(one, other):
+    rows = [[0] * (len(other) + 1)]
+    for word in one:
+        row = [0]
+        for j, candidate in enumerate(other):
+            row.append(rows[-1][j] + 1 if word == candidate else max(rows[-1][j + 1], row[-1]))
+        rows.append(row)
+    assert common_share(one, other) == (rows[-1][-1] / min(len(one), len(other)) if one and other else 0.0)
+
+
+def test_long_questions_with_a_common_preamble_are_compared_in_time(tmp_path):
+    preamble = " ".join(f"word{i % 997}" for i in range(20_000))
+    rows = [{"question": f"{preamble} case{i} {i}", "gold_answer": str(i)} for i in range(8)]
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"no training problem is left; .*'dropped_contaminated_ngram': 4"):
+        load_problems(ProblemsConfig(source=str(path), eval_count=4), seed=0)
 
 
 def test_stock_phrases_alone_are_no_match():

@@ -198,6 +198,10 @@ def numeric(record):
     return {"question": 7, "gold_answer": "1"}
 
 
+def raising(record):
+    return {"question": record["x"], "gold_answer": "1"}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -205,6 +209,7 @@ def numeric(record):
         ("unknown", "unknown: level"),
         ("wordy", "returned str; expected a dictionary"),
         ("numeric", "column question: expected text, found int"),
+        ("raising", "file, line 3: problems.reader: .*raising' failed: KeyError: 'x' .*, in raising"),
         ("nowhere", "has no function 'nowhere'"),
     ],
 )

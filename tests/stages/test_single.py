@@ -1,14 +1,18 @@
 """`grpo-pipeline run`: the same artifacts as the loop's, and no more of them than asked for."""
 
+from functools import partial
+
 import pytest
 from typer.testing import CliRunner
 
 from grpo_pipeline.cli import app
 from grpo_pipeline.config import parse_config
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.stages import command
+from grpo_pipeline.stages import command, jobs, loop, schedule
+from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.single import LOOP_STAGES, run_single
 from grpo_pipeline.store import Store
+from grpo_pipeline.training.sampling_settings import check_sampling
 from tests.flows.conftest import MICRO
 
 
@@ -39,9 +43,55 @@ def test_both_scores_of_a_round_are_made(config):
     assert ("policy_evaluation", 1) not in stages_in(config)
 
 
-def test_a_stage_that_a_round_lacks(config):
-    with pytest.raises(UserError, match="round 0 of this configuration has no stage train-policy"):
-        run_single(config, "train_policy", 0)
+ORM = {"reward_model": {"kind": "orm"}, "policy": {"method": "rft"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "round", "reason"),
+    [
+        ({}, "train_policy", 0, "a policy is trained from round 1 on"),
+        ({}, "make_problems", 2, "the problems belong to round 0"),
+        (ORM, "label_steps", 0, "it is a PRM's, and reward_model.kind = 'orm'"),
+        (ORM, "build_prm_rows", 1, "it is a PRM's"),
+        (ORM, "evaluate_prm", 1, "it is a PRM's"),
+    ],
+)
+def test_a_stage_that_a_round_lacks_is_refused_before_anything_is_made(tmp_path, changes, name, round, reason):
+    config = parse_config(MICRO | {"root": str(tmp_path)} | changes, "here")
+    with pytest.raises(
+        UserError, match=f"round {round} of this configuration has no stage {name.replace('_', '-')}: {reason}"
+    ):
+        run_single(config, name, round)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": {"reward": {"custom": {"nowhere:f": 1.0}}}}, "policy.reward.custom: cannot import 'nowhere'"),
+        ({"sampling": {"temperature": 0}}, "sampling.temperature = 0 is greedy"),
+        ({"engine": {"kind": "server", "base_url": "http://127.0.0.1:9/v1"}}, "cannot sample while a policy trains"),
+        ({"engine": {"kind": "vllm"}, "training": {"processes": 2}}, "'vllm' needs training.processes = 1"),
+        ({"labelling": {"splitter": "nowhere:f"}}, "labelling.splitter: cannot import 'nowhere'"),
+        ({"training": {"processes": 2, "launcher": "nowhere.yaml"}}, "training.launcher = 'nowhere.yaml'"),
+    ],
+)
+def test_what_a_later_stage_needs_is_looked_for_first(tmp_path, changes, message):
+    config = parse_config(MICRO | {"root": str(tmp_path)} | changes, "here")
+    stages = Stages()
+    for start in (
+        lambda: loop.iterate_rl(stages, config, partial(loop.rl_round, stages)),
+        lambda: schedule.next_round(stages, config, partial(loop.rl_round, stages)),
+        lambda: jobs.train_policy(stages, config),
+        lambda: run_single(config, "train_policy", 1),
+    ):
+        with pytest.raises(UserError, match=message):
+            start()
+    assert not (tmp_path / "micro" / "artifacts").exists()
+
+
+def test_what_only_the_policys_training_needs_is_not_asked_of_others():
+    check_sampling(parse_config({"policy": {"method": "sft"}, "sampling": {"temperature": 0}}, "here"), 0.0, 1)
 
 
 def test_the_typed_names_are_the_stages():

@@ -17,6 +17,7 @@ import pytest
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+from grpo_pipeline.store.gc import plan_gc
 from grpo_pipeline.store.shards import Staging, merge_receipts
 from grpo_pipeline.tables import from_rows
 
@@ -363,3 +364,17 @@ def test_merge_receipts_by_hand():
         "flag": True,
         "new": 1,
     }
+
+
+@pytest.mark.parametrize("broken", ["plan.json", "done/00000.json"])
+@pytest.mark.parametrize("content", ["", "{", '{"round": "x"}'])
+def test_a_broken_note_of_a_killed_build_vouches_for_nothing(store, helpers, broken, content):
+    with pytest.raises(RuntimeError, match="killed"):
+        store.build(helpers.spec(), 3, CountingMake(helpers.make, fail_at=2))
+    staging = Path(store.root, "staging", helpers.spec().fingerprint)
+    (staging / broken).write_text(content)
+    assert plan_gc(store.root, keep_last=1).remove == ()
+    again = CountingMake(helpers.make)
+    ref = store.build(helpers.spec(), 3, again)
+    assert again.calls == ([0, 1, 2] if broken == "plan.json" else [0, 2])
+    assert ref.manifest().tables["checked"].rows == 9

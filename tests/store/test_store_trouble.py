@@ -354,6 +354,13 @@ def test_broken_manifest_is_named(store, built):
         built.manifest()
 
 
+def test_a_table_that_nobody_knows_is_named(store, built):
+    edit_manifest(store, built, lambda raw: raw["tables"].update(mine=raw["tables"]["checked"]))
+    with pytest.raises(UserError, match=r"manifest.json: table 'mine' is none that this program knows"):
+        built.scan("mine")
+    assert {finding.kind for finding in verify(store.root)} == {"schema"}
+
+
 def test_fingerprint_clash_of_the_short_form_is_refused(store, built, helpers):
     edit_manifest(store, built, lambda raw: raw.update(fingerprint=raw["fingerprint"][:12] + "0" * 52))
     with pytest.raises(UserError, match="holds another artifact"):
