@@ -4,7 +4,7 @@ python docs/_site/reference.py   prints all of them
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Union, get_args, get_origin
 
 import click
@@ -95,8 +95,15 @@ def _sections(
     yield path, section, values
     for name, field in section.model_fields.items():
         inner = _section_of(field.annotation)
-        if inner is not None:
-            yield from _sections(inner, getattr(values, name, None), f"{path}.{name}" if path else name)
+        if inner is None:
+            continue
+        value = getattr(values, name, None)
+        below = f"{path}.{name}" if path else name
+        if isinstance(value, Mapping):
+            below += ".NAME"  # a section for each name that the user gives
+        elif isinstance(value, tuple):
+            below += "[]"
+        yield from _sections(inner, value if isinstance(value, BaseModel) else None, below)
 
 
 def _section_of(annotation: Any) -> type[BaseModel] | None:
@@ -131,7 +138,7 @@ def _bounds(metadata: list[Any]) -> str:
 
 
 def _default(name: str, field: FieldInfo, values: BaseModel | None) -> str:
-    value = field.default if values is None else getattr(values, name)
+    value = field.get_default(call_default_factory=True) if values is None else getattr(values, name)
     if value is PydanticUndefined:
         return "must be given"
     if isinstance(value, BaseModel):

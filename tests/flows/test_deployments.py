@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.cli import FLOWS
 from flows.deployments import DEPLOYMENTS, WORK_POOL
 
-FILE = yaml.safe_load((Path(__file__).parents[2] / "prefect.yaml").read_text())
+ROOT = Path(__file__).parents[2]
+FILE = yaml.safe_load((ROOT / "prefect.yaml").read_text())
 
 
 def test_every_flow_is_deployed():
-    assert {one.flow for one in DEPLOYMENTS} == set(FLOWS)
+    flows = {path.stem for path in (ROOT / "flows").glob("*.py") if "\n@flow(" in path.read_text()}
+    assert {one.flow.replace("-", "_") for one in DEPLOYMENTS} == flows - {"rl_round"}  # a part of the loop
 
 
 @pytest.mark.parametrize("one", DEPLOYMENTS, ids=lambda one: one.flow)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import httpx
@@ -63,9 +64,25 @@ class Server:
             time.sleep(0.5)
         return found
 
+    def reached(self, run, state):
+        """When a flow run first was in the state of this type, in seconds since the epoch."""
+        history = self.api(f"/flow_run_states/?flow_run_id={run}")
+        return min(datetime.fromisoformat(one["timestamp"]).timestamp() for one in history if one["type"] == state)
+
     def artifacts(self):
         """Key -> type, description and data of the newest artifact of that key."""
         return {one["key"]: one for one in self.api("/artifacts/latest/filter", {"limit": 200})}
+
+
+def overrides(settings, before=""):
+    """Settings as options of a command."""
+    found = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            found += overrides(value, f"{before}{key}.")
+        else:
+            found += ["--set", f"{before}{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    return found
 
 
 def free_port():
@@ -121,15 +138,20 @@ def server(tmp_path_factory):
     end(process)
 
 
+def start_worker(server):
+    """Start a process worker; the process, whose output is in worker.log."""
+    command = [PREFECT, "worker", "start", "--pool", "grpo-pipeline"]
+    with (server.folder / "worker.log").open("ab") as log:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=server.environment, stdout=log, stderr=log, start_new_session=True
+        )
+
+
 @pytest.fixture(scope="session")
 def worker(server):
     """A process worker with all deployments, as docs/operations.md has them."""
     server.prefect("deploy", "--all")
-    command = [PREFECT, "worker", "start", "--pool", "grpo-pipeline"]
-    with (server.folder / "worker.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=server.environment, stdout=log, stderr=log, start_new_session=True
-        )
+    process = start_worker(server)
     yield server
     end(process)
 

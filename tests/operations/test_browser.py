@@ -12,7 +12,7 @@ import pytest
 from tests.operations.conftest import ROOT
 
 pytestmark = pytest.mark.slow
-playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra 'browser'")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
