@@ -46,8 +46,11 @@ def _run_flow(module: str, config: Path | None, overrides: list[str]) -> None:
     from tasks.quiet import quiet_user_errors
 
     settings = load_config(config, overrides)  # refused before Prefect is even imported
+    from flows.server import require_server
+
     flow = getattr(importlib.import_module(f"flows.{module}"), module)
     quiet_user_errors()
+    require_server(module.replace("_", "-"))
     flow(settings)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
 from tasks.quiet import quiet_user_errors
@@ -30,7 +31,9 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
     overrides = [*(fast if fast and options.fast else ()), *options.set]
     quiet_user_errors()
     try:
-        flow(load_config(options.config, overrides))
+        config = load_config(options.config, overrides)
+        require_server(str(getattr(flow, "name", "JOB")))
+        flow(config)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)

@@ -10,7 +10,7 @@ import os
 # first, a start without network tries telemetry and prints an error; the default limit of 20 s for the
 # temporary server is too short on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
+os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "300")
 
 HEARTBEAT_SECONDS = 30
 """Seconds between signs of life of a flow run (Prefect's shortest); `setup-prefect` makes use of them."""

@@ -29,9 +29,9 @@ def receipt_rates(receipt: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def render_receipt(receipt: Mapping[str, Any]) -> Table:
-    """The receipt and its rates as a table for the terminal."""
-    table = Table(title=f"Labelling cost, schedule {receipt['schedule']}", show_header=False)
+def render_receipt(receipt: Mapping[str, Any], round: int) -> Table:
+    """The receipt of a round's labels and its rates as a table for the terminal."""
+    table = Table(title=f"Labelling cost, round {round} ({receipt['schedule']})", show_header=False)
     for name, value in {**receipt, **receipt_rates(receipt)}.items():
         if name != "schedule":
             shown = "-" if value is None else f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from grpo_pipeline.config import RunConfig
     from grpo_pipeline.stages.rounds import Labelled, Measured
     from grpo_pipeline.stages.run import ModelRef
-    from grpo_pipeline.store import ArtifactRef
 
 JOBS = (
     "iterate-rl",
@@ -64,6 +63,7 @@ def run_command(
     way round. A name that is both (train-policy, evaluate-prm) is the stage where --round is given.
     """
     from grpo_pipeline.config import load_config
+    from grpo_pipeline.stages.progress_lines import print_line
     from grpo_pipeline.stages.rollouts import Purpose
     from grpo_pipeline.stages.single import run_single
 
@@ -78,15 +78,7 @@ def run_command(
     if what not in STAGES:
         raise UserError(f"--round belongs to stages, and {what} is a job; leave it out")
 
-    run_single(settings, what.replace("-", "_"), round or 0, cast(Purpose, purpose), _say)
-
-
-def _say(made: "ArtifactRef | ModelRef") -> None:
-    from grpo_pipeline.stages.run import ModelRef
-
-    artifact = made.artifact if isinstance(made, ModelRef) else made
-    if artifact is not None:
-        typer.echo(f"{'found' if artifact.cached else 'made '}  {artifact}")
+    run_single(settings, what.replace("-", "_"), round or 0, cast(Purpose, purpose), print_line)
 
 
 def _run_job(name: str, config: "RunConfig") -> None:
@@ -97,8 +89,9 @@ def _run_job(name: str, config: "RunConfig") -> None:
     from grpo_pipeline.stages import jobs, loop, schedule, variants
     from grpo_pipeline.stages.catalog import Stages
     from grpo_pipeline.stages.comparison_report import print_report, write_report
+    from grpo_pipeline.stages.progress_lines import with_lines
 
-    stages = Stages()
+    stages = Stages(with_lines)
     if name == "iterate-rl":
         loop.iterate_rl(stages, config, partial(loop.rl_round, stages))
         print_run(config)

@@ -87,7 +87,7 @@ def label_round(
     else:
         completer = stages.choose_completer(config, policy)
         labels = stages.label_steps(config, number, problems, rollouts, completer)
-        Console().print(render_receipt(labels.manifest().receipt))
+        Console().print(render_receipt(labels.manifest().receipt, number))
         rows = stages.build_prm_rows(config, number, problems, rollouts, labels)
     dataset = stages.mix_replay(config, number, problems, rows, history)
     return Labelled(rollouts=rollouts, labels=labels, rows=rows, dataset=dataset)

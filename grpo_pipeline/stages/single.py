@@ -113,7 +113,8 @@ class _Until:
             if self.made and not chosen:
                 raise _Passed
             ref = stage(*args, **kwargs)
-            self.report(ref)
+            if ref not in args:  # one that was handed on (choose_completer) was reported already
+                self.report(ref)
             if chosen:
                 self.made.append(ref)
             return ref

@@ -21,7 +21,7 @@ def write_summary(config: RunConfig, rounds: tuple[Round, ...]) -> dict[str, Any
     starting policy's held-out solutions, auc_on_policy on the round's own, hard_label_accuracy, soft_label_brier,
     replay_share, replay_rounds; of an ORM or a pairwise model solution_auc and pair_accuracy, each on both sets, in
     their place), ``stages`` (name, round, rows, tokens, seconds of the stage's own work, also
-    where an earlier run did it).
+    where an earlier run did it; the scores of the labelled solutions are named ``step_scores (labelled)``).
     """
     summary = summarise(config, rounds)
     Run(config).store.files.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
@@ -92,6 +92,7 @@ def _stage_rows(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
     rows = []
     seen = set()
     for one in rounds:
+        second_look = one.measured.labelled_scores
         for artifact in one.artifacts():
             if artifact.fingerprint in seen:
                 continue
@@ -99,7 +100,7 @@ def _stage_rows(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
             manifest = artifact.manifest()
             rows.append(
                 {
-                    "name": artifact.stage,
+                    "name": f"{artifact.stage} (labelled)" if artifact == second_look else artifact.stage,
                     "round": artifact.round,
                     "rows": sum(table.rows for table in manifest.tables.values()),
                     "tokens": manifest.tokens,

@@ -96,6 +96,8 @@ def test_summary_has_its_shape(micro, finished):
     names = [row["name"] for row in summary["stages"]]
     assert names.count("policy") == 2
     assert names.count("reward_model") == 3
+    assert names.count("step_scores") == names.count("step_scores (labelled)") == 3
+    assert len({(row["name"], row["round"]) for row in summary["stages"]}) == len(names)  # told apart
     assert all(row["rows"] > 0 for row in summary["stages"])
 
 

@@ -12,8 +12,10 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.inspect.diff import diff_artifacts
 from grpo_pipeline.inspect.figures import key_figures
 from grpo_pipeline.inspect.opening import open_artifact, open_path
+from grpo_pipeline.inspect.run import in_order
 from grpo_pipeline.inspect.solutions import ShownSolution, ShownStep, colour, render_solution, sample_solutions
 from grpo_pipeline.schemas import TABLES
+from grpo_pipeline.store import Store
 from grpo_pipeline.tables import empty
 
 COMMANDS = ["inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny"]
@@ -63,6 +65,24 @@ def test_inspect_of_a_run_lists_artifacts_and_figures_by_round(call, run_folder)
     lines = squeeze(call("inspect", run_folder))
     assert sum(line.startswith("step_labels-r") for line in lines) == 2
     assert "policy accuracy 0.5 0.6" in lines
+
+
+def test_a_narrow_console_breaks_no_name(call, run_folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = call("inspect", run_folder)
+    names = {path.name for path in (run_folder / "artifacts").iterdir()}
+    assert names <= set(printed.split())
+    assert max(len(line) for line in printed.splitlines()) <= 80
+
+
+def test_a_rounds_artifacts_stand_as_they_were_made(run_folder):
+    order = [(ref.round, manifest.created) for ref, manifest in in_order(Store(str(run_folder)))]
+    assert order == sorted(order)
+    # Made within one second or not, what an artifact was made from stands before it.
+    shown: set[str] = set()
+    for ref, manifest in in_order(Store(str(run_folder))):
+        assert {parent.fingerprint for parent in manifest.parents if parent.store is None} <= shown, ref
+        shown.add(ref.fingerprint)
 
 
 def test_lineage(call, artifact):

@@ -171,7 +171,9 @@ def test_receipt_adds_up():
     assert receipt["tokens_sampled"] == 12 * len("so\nThe answer is 3" + "\0")
     rates = receipt_rates(receipt | {"engine_seconds": 4.0, "seconds": 5.0})
     assert rates == {"completions_ratio": 0.5, "tokens_per_second": 12 * 19 / 4, "seconds_per_solution": 2.5}
-    assert render_receipt(receipt).row_count == len(receipt) - 1 + len(rates)
+    table = render_receipt(receipt, 3)
+    assert table.row_count == len(receipt) - 1 + len(rates)
+    assert table.title == f"Labelling cost, round 3 ({receipt['schedule']})"
 
 
 def test_tables_of_different_runs_are_refused():

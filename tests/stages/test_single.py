@@ -1,5 +1,8 @@
 """`grpo-pipeline run`: the same artifacts as the loop's, and no more of them than asked for."""
 
+import contextlib
+import io
+import re
 from functools import partial
 
 import pytest
@@ -118,4 +121,22 @@ def test_the_command_says_what_was_found_and_made(config, tmp_path):
     for word in ("made ", "found"):
         result = CliRunner().invoke(app, ["run", "make-problems", *overrides])
         assert result.exit_code == 0, result.output
-        assert result.output.startswith(f"{word}  {tmp_path}/typed/artifacts/problems-r0-")
+        (line,) = result.output.splitlines()
+        assert line.startswith(f"{word}  {tmp_path}/typed/artifacts/problems-r0-")
+        assert re.search(r"  \(round 0, \d+\.\d s, 12 rows\)$", line)
+
+
+def test_a_job_says_so_of_each_stage_as_it_ends(config):
+    settings = parse_config(config.model_dump(mode="json") | {"name": "said"}, "here")
+    printed = []
+    for _ in range(2):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            command._run_job("build-prm-dataset", settings)
+        printed.append(out.getvalue())
+    lines = r"^(made |found)  \S+/artifacts/(\w+)-r0-\w+  \(round 0, [\d,.]+ s, [\d,]+ rows\)$"
+    made, found = (re.findall(lines, text, re.MULTILINE) for text in printed)
+    stages = ["problems", "label_rollouts", "step_labels", "prm_rows", "prm_dataset"]
+    assert made == [("made ", stage) for stage in stages]
+    assert found == [("found", stage) for stage in stages]
+    assert "Labelling cost, round 0 (brute)" in printed[0]

@@ -1,0 +1,60 @@
+"""The Prefect server that a flow command talks to: answering before the flow starts, or a message of what to do."""
+
+import sys
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.settings import get_current_settings
+
+from grpo_pipeline.errors import UserError
+
+
+def require_server(name: str) -> None:
+    """Start the temporary server where no other is configured, and see that the server answers.
+
+    Prefect itself would do so inside the flow's engine, where a failure is a long traceback.
+
+    Args:
+        name: The flow as `grpo-pipeline run` knows it, for the message.
+
+    Raises:
+        UserError: The server does not answer, did not start in time, or none is configured or allowed.
+    """
+    without = f"`grpo-pipeline run {name} ...` does the same and needs no server"
+    settings = get_current_settings()
+    if settings.api.url:
+        _require_answer(without)
+    elif settings.server.ephemeral.enabled:
+        _start_temporary(settings.server.ephemeral.startup_timeout_seconds, without)
+    else:
+        raise UserError(
+            "no Prefect server is configured, and PREFECT_SERVER_EPHEMERAL_ENABLED forbids a temporary one: "
+            f"{without}; or start a server (prefect server start) and set PREFECT_API_URL"
+        )
+
+
+def _require_answer(without: str) -> None:
+    with get_client(sync_client=True) as client:
+        failure = client.api_healthcheck()
+        if failure is not None:
+            reason = (str(failure).splitlines() or [""])[0] or type(failure).__name__
+            raise UserError(
+                f"the Prefect server at {client.api_url} does not answer ({reason}): start it (prefect server start), "
+                f"correct PREFECT_API_URL, or unset it for a temporary one; {without}"
+            )
+
+
+def _start_temporary(limit: int, without: str) -> None:
+    sys.stderr.write("starting Prefect's temporary server ...\n")
+    sys.stderr.flush()
+    try:
+        # Prefect keeps one temporary server a process: the flow's own clients find this one.
+        with get_client(sync_client=True):
+            pass
+    except (RuntimeError, httpx.HTTPError) as error:
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        raise UserError(
+            f"Prefect's temporary server did not start ({reason.rstrip('.')}; the limit is {limit} s). Where the "
+            f"machine is busy: {without}; or set PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS higher, or start a "
+            "server (prefect server start) and set PREFECT_API_URL"
+        ) from error
