@@ -180,10 +180,14 @@ def scan(table: str, run: str | Path, *, stage: str | None = None, round: int | 
     or the same stage under two configurations): choose with `stage` and `round`, or open one artifact by its
     reference (`Store.artifacts`).
 
+    Labels that a person derived afterwards from a run's own (`grpo-pipeline relabel`) are other opinions on
+    the same steps. They are read only where they are asked for, with `stage="relabel"`, so that no step counts
+    twice.
+
     Args:
         table: A name in `schemas.TABLES`.
         run: Folder or fsspec URL of the run.
-        stage: Only artifacts of this stage.
+        stage: Only artifacts of this stage; by default all but those of `manifest.DERIVED_STAGES`.
         round: Only artifacts of this round.
 
     Returns:
@@ -194,9 +198,12 @@ def scan(table: str, run: str | Path, *, stage: str | None = None, round: int | 
         UserError: There is no such run or table, or a shard is damaged.
     """
     from grpo_pipeline.store import Store  # here, because the store writes through `conform`
+    from grpo_pipeline.store.manifest import DERIVED_STAGES
 
     table_schema(table)
     refs = Store(run).artifacts(stage=stage, round=round)
+    if stage is None:
+        refs = [ref for ref in refs if ref.stage not in DERIVED_STAGES]
     frames = [ref.scan(table) for ref in refs if table in ref.tables]
     if not frames:
         return empty(table).lazy()

@@ -222,6 +222,11 @@ def test_scan_reads_all_finished_artifacts_and_filters(tmp_path):
     assert ids(stage="eval", round=1) == []
     assert scan("steps", run).collect().equals(empty("steps"))
     assert scan("steps", str(run)).collect_schema() == empty("steps").schema
+    spec = StageSpec("relabel", 1, 0, {}, tuple(store.artifacts(stage="label", round=0)), 0)
+    store.build(spec, 1, lambda _: ShardResult({"checked": checked(rollout_id=["label0"])}))
+    assert ids() == ["eval0", "label0", "label1"]  # relabelled rows are the same rows again
+    assert ids(round=0) == ["eval0", "label0"]
+    assert ids(stage="relabel") == ["label0"]
     with pytest.raises(UserError, match="no run here"):
         scan("steps", tmp_path / "nowhere")
     (tmp_path / "folder").mkdir()

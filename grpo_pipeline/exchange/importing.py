@@ -14,8 +14,8 @@ from grpo_pipeline.exchange.records import Neutral, PairRecord, StepRecord
 from grpo_pipeline.exchange.tables import pairs_table, problems_table, solution_ids, solutions_table
 from grpo_pipeline.prompts import DEFAULT_TEMPLATE
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+from grpo_pipeline.store.manifest import IMPORTED_STAGE
 
-STAGE = "imported"
 VERSION = 1
 RECORDS_PER_SHARD = 20_000
 
@@ -68,7 +68,7 @@ def import_file(
         settings |= {"tokenizer": tokenizer_hash, "neutral": neutral, "max_length": max_length}
         if template != DEFAULT_TEMPLATE:
             settings["template"] = template
-    spec = StageSpec(stage=STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)
+    spec = StageSpec(stage=IMPORTED_STAGE, version=VERSION, round=0, config=settings, parents=(), seed=0)
 
     with_gold = [r for r in records if isinstance(r, StepRecord) and r.gold_answer is not None]
 

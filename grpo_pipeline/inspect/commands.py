@@ -56,12 +56,17 @@ def gc_command(
     keep_last: Annotated[int, typer.Option(help="Newest rounds to keep, with all that they were made from.")],
     yes: Annotated[bool, typer.Option("--yes", help="Remove; without it only what would go is listed.")] = False,
 ) -> None:
-    """Remove artifacts that no kept round needs, and builds that nobody will go on with."""
+    """Remove artifacts that no kept round needs, and builds that nobody will go on with.
+
+    What `relabel`, `judge` and `import` made stays, whatever its round, with all that it was made from.
+    """
     from grpo_pipeline.store.gc import collect, plan_gc
 
     if keep_last < 1:
         raise UserError(f"--keep-last {keep_last}: at least the newest round is kept; give 1 or more")
     plan = plan_gc(run, keep_last)
+    for ref in plan.by_hand:
+        typer.echo(f"kept {ref.path}: made by a command of yours, which no run repeats")
     doomed = [ref.path for ref in plan.remove] + [folder for folders in plan.stale.values() for folder in folders]
     if not doomed:
         typer.echo(f"nothing to remove; {len(plan.keep)} artifacts stay")

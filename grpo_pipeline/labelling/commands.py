@@ -16,9 +16,9 @@ from grpo_pipeline.labelling.audit_report import render_audit
 from grpo_pipeline.labelling.evidence import Truncated
 from grpo_pipeline.labelling.rules import AfterFirstError, Rule, RuleName, relabel
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+from grpo_pipeline.store.manifest import RELABEL_STAGE
 from grpo_pipeline.store.sources import sources_of
 
-RELABEL_STAGE = "relabel"
 _RELABEL_VERSION = 2
 _AUDITED = ("problems", "rollouts", "checked", "steps", "completions", "step_labels")
 

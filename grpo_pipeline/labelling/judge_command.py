@@ -10,9 +10,9 @@ from grpo_pipeline.labelling.judge import judge_solutions
 from grpo_pipeline.models.content import content_id
 from grpo_pipeline.models.loading import resolve_model
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
+from grpo_pipeline.store.manifest import JUDGE_STAGE
 from grpo_pipeline.store.sources import sources_of
 
-JUDGE_STAGE = "judge"
 _JUDGE_VERSION = 1
 
 

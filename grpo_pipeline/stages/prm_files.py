@@ -12,7 +12,6 @@ import polars as pl
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.artifacts import own_solutions
-from grpo_pipeline.exchange.importing import STAGE as IMPORTED
 from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
@@ -20,6 +19,7 @@ from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.store.manifest import IMPORTED_STAGE
 from grpo_pipeline.store.sources import sources_of
 from grpo_pipeline.tables import from_rows
 
@@ -66,7 +66,7 @@ def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
             "with --model, or give an artifact of stage prm_dataset"
         )
     cut_by = ref.manifest().config.get("tokenizer")
-    if ref.stage == IMPORTED and cut_by != tokenizer_id(start.folder):
+    if ref.stage == IMPORTED_STAGE and cut_by != tokenizer_id(start.folder):
         raise UserError(
             f"{ref}: its rows were cut by another tokenizer than that of {start.folder}; import the file again with "
             f"--model {start.folder}"
@@ -218,7 +218,7 @@ def _labelled_set(config: RunConfig, solutions: ArtifactRef, scores: ArtifactRef
     from grpo_pipeline.evaluation.labelled import LabelledSet
 
     frame = scores.read("step_scores")
-    if solutions.stage != IMPORTED:
+    if solutions.stage != IMPORTED_STAGE:
         from grpo_pipeline.evaluation.oracle import judge_rollouts
 
         sources = sources_of(solutions)

@@ -46,12 +46,14 @@ class StagedPlan(Record):
     """What an unfinished build says about itself, for the next session and for `gc`.
 
     Attributes:
+        stage: Its stage; empty where an older version of the program began it.
         round: The artifact's round.
         parents: Fingerprints of the artifacts that the build reads.
         data: Where its files are, relative to the root.
         shards: How the work is cut, as the builder says it.
     """
 
+    stage: str = ""
     round: int
     parents: list[str]
     data: InsidePath
@@ -115,6 +117,7 @@ class Build:
             self._files.remove(f"{self.staging.base}/done")
             self._files.remove(self.staging.data)
         staged = StagedPlan(
+            stage=self.spec.stage,
             round=self.spec.round,
             parents=[parent.fingerprint for parent in self.spec.parents],
             data=self.staging.data,

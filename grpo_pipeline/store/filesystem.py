@@ -9,11 +9,11 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
+from uuid import uuid4
 
 from grpo_pipeline.errors import UserError
 
@@ -168,17 +168,17 @@ class LocalFiles:
         target = self.local(path)
         with explain(f"writing {target}"):
             make_folder(target.parent)
-            # In the target's own folder, so that the rename stays on one file system.
-            handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=target.parent)
+            # In the target's own folder, so that the rename stays on one file system; opened plainly, since
+            # `tempfile` would make it readable by its owner alone, whatever the umask.
+            temporary = target.with_name(f".{uuid4().hex}.tmp")
             try:
-                with os.fdopen(handle, "wb") as file:
+                with temporary.open("xb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
-                Path(temporary).replace(target)
+                temporary.replace(target)
             except BaseException:
-                with suppress(FileNotFoundError):
-                    Path(temporary).unlink()
+                temporary.unlink(missing_ok=True)
                 raise
 
     def remove(self, path: str) -> None:  # noqa: D102

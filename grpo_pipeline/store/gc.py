@@ -1,7 +1,8 @@
 """Remove what no kept round needs: old artifacts, and staging folders that nobody will go on with.
 
 An artifact is kept if it belongs to one of the newest rounds, or if a kept one or a build under way was made
-from it, however far back. Rounds decide, never a clock.
+from it, however far back. Rounds decide, never a clock. What a person made by a command (relabelled, judged,
+imported) is kept whatever its round: no run would make it again.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from filelock import FileLock, Timeout
 from grpo_pipeline.store.artifact import ArtifactRef
 from grpo_pipeline.store.build import read_staged_plan
 from grpo_pipeline.store.filesystem import LocalFiles, RemoteFiles, explain, make_folder, open_files
-from grpo_pipeline.store.manifest import MANIFEST, STAGING
+from grpo_pipeline.store.manifest import BY_HAND, MANIFEST, STAGING
 from grpo_pipeline.store.store import Store, lock_path
 
 
@@ -26,6 +27,7 @@ class GcPlan:
         stale: Builds that nobody will go on with, since their artifact is finished or their round no longer
             kept: fingerprint -> folders, relative to the root.
         keep: Artifacts that stay.
+        by_hand: Those of them that stay because a person made them, though no kept round needs them.
         bytes: What removing frees.
     """
 
@@ -33,6 +35,7 @@ class GcPlan:
     remove: tuple[ArtifactRef, ...]
     stale: dict[str, tuple[str, ...]]
     keep: tuple[ArtifactRef, ...]
+    by_hand: tuple[ArtifactRef, ...]
     bytes: int
 
 
@@ -59,22 +62,30 @@ def plan_gc(run: str | Path, keep_last: int) -> GcPlan:
         plan = read_staged_plan(files, name)
         if name in by_fingerprint or plan is None:
             stale[name] = (f"{STAGING}/{name}",)
-        elif plan.round < oldest:
+        elif plan.round < oldest and plan.stage not in BY_HAND:
             stale[name] = (f"{STAGING}/{name}", plan.data)
         else:
             needed.extend(plan.parents)
-    reached: set[str] = set()
-    while needed:
-        fingerprint = needed.pop()
-        if fingerprint in by_fingerprint and fingerprint not in reached:
-            reached.add(fingerprint)
-            manifest = by_fingerprint[fingerprint].manifest()
-            needed.extend(parent.fingerprint for parent in manifest.parents)
+    of_rounds = _with_ancestors(by_fingerprint, needed)
+    by_hand = tuple(ref for ref in refs if ref.stage in BY_HAND and ref.fingerprint not in of_rounds)
+    reached = of_rounds | _with_ancestors(by_fingerprint, [ref.fingerprint for ref in by_hand])
     remove = tuple(ref for ref in refs if ref.fingerprint not in reached)
     keep = tuple(ref for ref in refs if ref.fingerprint in reached)
     folders = [ref.path for ref in remove] + [folder for folders in stale.values() for folder in folders]
     doomed = {file for folder in folders for file in files.walk(folder)}
-    return GcPlan(files.root, remove, stale, keep, sum(files.size(file) for file in doomed))
+    return GcPlan(files.root, remove, stale, keep, by_hand, sum(files.size(file) for file in doomed))
+
+
+def _with_ancestors(refs: dict[str, ArtifactRef], needed: list[str]) -> set[str]:
+    """The fingerprints that are needed and in `refs`, and those of all that these were made from."""
+    reached: set[str] = set()
+    waiting = list(needed)
+    while waiting:
+        fingerprint = waiting.pop()
+        if fingerprint in refs and fingerprint not in reached:
+            reached.add(fingerprint)
+            waiting.extend(parent.fingerprint for parent in refs[fingerprint].manifest().parents)
+    return reached
 
 
 def collect(plan: GcPlan) -> list[str]:

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 MANIFEST, PLAN = "manifest.json", "plan.json"
 ARTIFACTS, STAGING, LOCKS = "artifacts", "staging", "locks"
 
+RELABEL_STAGE, JUDGE_STAGE, IMPORTED_STAGE = "relabel", "judge", "imported"
+
+BY_HAND = frozenset({RELABEL_STAGE, JUDGE_STAGE, IMPORTED_STAGE})
+"""Stages of commands that a person gives. `gc` keeps their artifacts: a run does not make them again."""
+
+DERIVED_STAGES = frozenset({RELABEL_STAGE})
+"""Those among them that hold a run's own table a second time, with other values for the same rows."""
+
 _STAGE_NAME = re.compile(r"[a-z0-9_]+")
 _ARTIFACT_NAME = re.compile(r"(?P<stage>[a-z0-9_]+)-r(?P<round>\d+)-(?P<digits>[0-9a-f]{12})")
 

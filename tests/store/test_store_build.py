@@ -378,3 +378,19 @@ def test_a_broken_note_of_a_killed_build_vouches_for_nothing(store, helpers, bro
     ref = store.build(helpers.spec(), 3, again)
     assert again.calls == ([0, 1, 2] if broken == "plan.json" else [0, 2])
     assert ref.manifest().tables["checked"].rows == 9
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640)])
+def test_files_are_readable_as_the_umask_says(store, helpers, umask, mode):
+    before = os.umask(umask)
+    try:
+        ref = store.build(helpers.spec(), 1, helpers.make)
+        store.files.write("summary.json", b"{}")
+        store.files.write("summary.json", b"{ }")
+    finally:
+        os.umask(before)
+    written = {path: path.stat().st_mode & 0o777 for path in Path(store.root).rglob("*") if path.is_file()}
+    kept = {path: found for path, found in written.items() if path.suffix in (".json", ".parquet")}
+    assert {path.name for path in kept} >= {"summary.json", "manifest.json"}
+    assert set(kept.values()) == {mode}
+    assert any(path.is_relative_to(Path(store.root, ref.path)) and path.suffix == ".parquet" for path in kept)

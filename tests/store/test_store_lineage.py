@@ -100,6 +100,28 @@ def test_gc_leaves_builds_that_can_go_on_and_their_parents(store, helpers):
     assert store.files.children("staging") == [helpers.spec(stage="broken", round=3, parents=(old,)).fingerprint]
 
 
+def test_gc_keeps_what_a_person_made_and_what_that_was_made_from(store, helpers):
+    labels = store.build(helpers.spec(stage="step_labels"), 1, helpers.make)
+    unused = store.build(helpers.spec(stage="step_scores"), 1, helpers.make)
+    relabelled = store.build(helpers.spec(stage="relabel", parents=(labels,)), 1, helpers.make)
+    judged = store.build(helpers.spec(stage="judge", parents=(labels,)), 1, helpers.make)
+    imported = store.build(helpers.spec(stage="imported"), 1, helpers.make)
+    newest = store.build(helpers.spec(stage="used", round=3, parents=(imported,)), 1, helpers.make)
+
+    def fail(index):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):  # a judge's answers cost hours; it is gone on with
+        store.build(helpers.spec(stage="judge", parents=(relabelled,)), 1, fail)
+    plan = plan_gc(store.root, keep_last=1)
+    assert plan.remove == (unused,)
+    assert plan.stale == {}
+    assert set(plan.keep) == {labels, relabelled, judged, imported, newest}
+    assert plan.by_hand == (judged,)  # the others are needed: by the newest round, or by the build under way
+    collect(plan)
+    assert set(store.artifacts()) == {labels, relabelled, judged, imported, newest}
+
+
 def test_gc_does_not_touch_what_is_being_built(store, helpers):
     old = store.build(helpers.spec(round=0), 1, helpers.make)
     store.build(helpers.spec(round=1), 1, helpers.make)
