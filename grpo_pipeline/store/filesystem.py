@@ -197,6 +197,7 @@ class LocalFiles:
         old, new = self.local(source), self.local(target)
         with explain(f"moving {old} to {new}"):
             make_folder(new.parent)
+            apply_umask(old)
             for folder, _, names in os.walk(old):
                 for name in names:
                     sync_file(Path(folder, name))
@@ -295,6 +296,18 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
+
+
+def apply_umask(folder: Path) -> None:
+    """Let a folder's files be read as the umask says; safetensors makes its own readable by their owner alone."""
+    # The umask itself can only be read by setting it, for every thread of the process.
+    probe = folder / f".{uuid4().hex}.tmp"
+    probe.touch()
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and mode & ~path.stat().st_mode:
+            path.chmod(path.stat().st_mode & 0o777 | mode)
 
 
 def sync_file(path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
@@ -385,12 +387,15 @@ def test_files_are_readable_as_the_umask_says(store, helpers, umask, mode):
     before = os.umask(umask)
     try:
         ref = store.build(helpers.spec(), 1, helpers.make)
+        with store.open_build(helpers.spec(stage="policy")) as build:
+            save_file({"weight": torch.zeros(2)}, build.model_dir / "model.safetensors")
+            build.finish(content_id="c")
         store.files.write("summary.json", b"{}")
         store.files.write("summary.json", b"{ }")
     finally:
         os.umask(before)
     written = {path: path.stat().st_mode & 0o777 for path in Path(store.root).rglob("*") if path.is_file()}
-    kept = {path: found for path, found in written.items() if path.suffix in (".json", ".parquet")}
-    assert {path.name for path in kept} >= {"summary.json", "manifest.json"}
+    kept = {path: found for path, found in written.items() if path.suffix in (".json", ".parquet", ".safetensors")}
+    assert {path.name for path in kept} >= {"summary.json", "manifest.json", "model.safetensors"}
     assert set(kept.values()) == {mode}
     assert any(path.is_relative_to(Path(store.root, ref.path)) and path.suffix == ".parquet" for path in kept)
