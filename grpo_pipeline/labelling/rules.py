@@ -54,7 +54,9 @@ class Rule:
         if self.name in ("threshold", "interval") and not (self.threshold is not None and 0 < self.threshold <= 1):
             raise UserError(f"rule {self.name} needs a threshold in (0, 1] (--threshold), got {self.threshold}")
         if self.name == "progress" and not (self.threshold is not None and -1 < self.threshold < math.inf):
-            raise UserError(f"rule progress needs a threshold above -1 (--threshold, a relative change), got {self.threshold}")
+            raise UserError(
+                f"rule progress needs a threshold above -1 (--threshold, a relative change), got {self.threshold}"
+            )
         if self.name in ("hard", "first_error", "consensus") and self.threshold is not None:
             raise UserError(f"rule {self.name} takes no threshold")
 
