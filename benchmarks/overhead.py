@@ -25,7 +25,7 @@ from prefect.testing.utilities import prefect_test_harness
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.stages import models, problems, rollouts
-from tasks import stages
+from tasks.stages import STAGES
 
 
 def configure(root: Path, count: int) -> RunConfig:
@@ -75,7 +75,7 @@ def stored(config: RunConfig) -> None:
 @flow(name="overhead")
 def one_task(config: RunConfig, made: Any, policy: Any) -> None:
     """The stage as a task."""
-    stages.sample_rollouts(config, "label", 0, made, policy)
+    STAGES.sample_rollouts(config, "label", 0, made, policy)
 
 
 def in_prefect(config: RunConfig) -> None:
