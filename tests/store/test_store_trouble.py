@@ -147,19 +147,8 @@ def test_a_disk_that_checkpoints_models_or_the_ledger_fill_up(tmp_path):
                 print(build.finish().read("checked").height)
     """
     (tmp_path / "small").mkdir()
-    (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    mount = "mount -t tmpfs -o size=300k tmpfs small"
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here")
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    output = run_mounted(tmp_path, "mount -t tmpfs -o size=300k tmpfs small", program)
+    lines = output.splitlines()
     assert len(lines) == 6
     for round, (message, rows) in enumerate(zip(lines[::2], lines[1::2], strict=True)):
         assert message.startswith(f"disk full while checked, round {round}, was made in")
@@ -183,19 +172,8 @@ def test_read_only_store_can_be_read_but_not_built_in(tmp_path, helpers):
         except UserError as error:
             print(error)
     """
-    (tmp_path / "program.py").write_text(textwrap.dedent(program))
-    mount = "mount --bind run run && mount -o remount,bind,ro run"
-    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=tmp_path, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here")
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert done.returncode == 0, done.stderr
-    rows, message = done.stdout.splitlines()
+    output = run_mounted(tmp_path, "mount --bind run run && mount -o remount,bind,ro run", program)
+    rows, message = output.splitlines()
     assert rows == "3"
     assert message.startswith("not allowed while locking")
     assert "make the store writable or choose another root" in message
@@ -372,3 +350,19 @@ def test_missing_run_and_unknown_scheme(tmp_path):
         Store(tmp_path / "nowhere").artifacts()
     with pytest.raises(UserError, match="bogus"):
         Store("bogus://x")
+
+
+def run_mounted(folder, mount, program):
+    """What a program prints in a folder, with a mount that it alone sees; skips where none can be made."""
+    (folder / "program.py").write_text(textwrap.dedent(program))
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mount], cwd=folder, capture_output=True).returncode:
+        pytest.skip("no mount namespaces here")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mount} && {sys.executable} program.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
