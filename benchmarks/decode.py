@@ -7,14 +7,13 @@ decode's samples are those of the plain loop for the same seeds, with the larges
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
-from machine import describe_machine
+from machine import describe_machine, write_report
 
 from grpo_pipeline.config import EngineConfig, ModelConfig
 from grpo_pipeline.engines.protocol import Request, SamplingParams
@@ -121,9 +120,7 @@ def main():
         "threads": torch.get_num_threads(),
         "machine": describe_machine(),
     }
-    print(json.dumps(report, indent=2))
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(report, args.json)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from machine import describe_machine, matmul_gflops
+from machine import describe_machine, matmul_gflops, write_report
 from side_by_side import Worker, serve
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -363,9 +363,7 @@ def main() -> None:
     if "smollm2" in figures:
         report["memory_ratio"] = figures["smollm2"]["memory_ratio"]
     report = dict(itertools.chain(report.items(), figures.items())) | {"machine": describe_machine()}
-    print(json.dumps(report, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(report, options.json)
 
 
 if __name__ == "__main__":

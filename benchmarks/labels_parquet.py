@@ -8,7 +8,6 @@ soft label. Files are read from the page cache; every repeat is a new scan.
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
-from machine import describe_machine
+from machine import describe_machine, write_report
 
 from grpo_pipeline.config.run import StoreConfig
 from grpo_pipeline.schemas import TABLES
@@ -100,9 +99,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "machine": describe_machine(),
     }
-    print(json.dumps(report, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(report, options.json)
 
 
 if __name__ == "__main__":

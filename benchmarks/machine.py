@@ -1,5 +1,6 @@
-"""The machine that figures were measured on, and its own speed."""
+"""The machine that figures were measured on, its own speed, and the figures' JSON beside it."""
 
+import json
 import os
 import platform
 import time
@@ -55,3 +56,11 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def write_report(report: dict[str, Any], path: Path | None) -> None:
+    """Print a benchmark's figures as JSON, and write them to `path` where one is given."""
+    text = json.dumps(report, indent=2)
+    print(text)
+    if path:
+        path.write_text(text + "\n")

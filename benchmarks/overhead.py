@@ -8,7 +8,6 @@ store and loads the model. The server's own start is measured apart: it is paid 
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any
 
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "ERROR")
 
-from machine import describe_machine
+from machine import describe_machine, write_report
 from prefect import flow
 from prefect.testing.utilities import prefect_test_harness
 
@@ -118,9 +117,7 @@ def main() -> None:
         "repeats": repeats,
         "machine": describe_machine(),
     }
-    print(json.dumps(report, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(report, options.json)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ runs, taken in turns over the sizes. `doubling` is the time of a size over that 
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 from decode import build_prompts
 from logprob_backward import packed_step
-from machine import describe_machine
+from machine import describe_machine, write_report
 
 from grpo_pipeline.config import EngineConfig
 from grpo_pipeline.engines.protocol import Request, SamplingParams
@@ -106,9 +105,7 @@ def main() -> None:
     tables = {name: measure(run, sizes(base, doublings), repeats) for name, (run, base) in runs.items()}
     quotients = [row["doubling"] for rows in tables.values() for row in rows if "doubling" in row]
     report = {"largest_doubling": max(quotients), **tables, "machine": describe_machine()}
-    print(json.dumps(report, indent=2))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_report(report, options.json)
 
 
 if __name__ == "__main__":
