@@ -97,6 +97,17 @@ def test_every_section_of_a_whole_run_is_drawn(open_page, page_file):
     )
 
 
+def test_a_run_of_milliseconds_has_its_costs_drawn(open_page, page_file, tmp_path):
+    payload = read_payload(page_file.read_text(encoding="utf-8"))
+    for number, cost in enumerate(payload["charts"]["costs"]):
+        cost["seconds"] = 0.001 * (number % 3)
+    path = tmp_path / "fast.html"
+    html = render_page(title="fast", root="fast", standfirst="", tiles=[], figures=[], payload=payload)
+    path.write_text(html, encoding="utf-8")
+    page = open_page(path)
+    assert page.locator("#cost svg.plot").count() == 1
+
+
 def test_colours_are_those_of_the_labels(open_page, page_file, made):
     payload = read_payload(page_file.read_text(encoding="utf-8"))
     # The first solution is a labelled one, coloured by its labels; its strip in the list has three lanes.

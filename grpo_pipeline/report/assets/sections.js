@@ -156,10 +156,11 @@ function costSection(charts) {
     row.parts.push({ ...c, round: rounds.indexOf(c.round) });
     grouped.set(c.stage, row);
   }
-  const rows = [...grouped.values()].filter((r) => r.total >= 0.01).sort((a, b) => b.total - a.total);
+  const total = charts.costs.reduce((sum, c) => sum + c.seconds, 0);
+  // A share, not a number of seconds: a small run on a fast machine has a section of its own too.
+  const rows = [...grouped.values()].filter((r) => r.total > total / 10_000).sort((a, b) => b.total - a.total);
   if (!rows.length) return;
   const colours = rounds.map((_, i) => roundColour(i, rounds.length));
-  const total = charts.costs.reduce((sum, c) => sum + c.seconds, 0);
   add("cost", card({ title: "Time by stage", about: `${seconds(total)} of work in all, also where an earlier run did it; one colour a round.`, wide: true, height: Math.max(60, 27 * rows.length),
     draw: (root, w, h) => bars(root, w, h, { rows, colours, roundNames: rounds.map((r) => `round ${r}`) }), key: rounds.map((r, i) => [`round ${r}`, colours[i]]),
     table: () => ({ columns: ["artifact", "seconds", "tokens", "rows"], rows: charts.costs.map((c) => [c.name, c.seconds, c.tokens, c.rows]) }) }));
