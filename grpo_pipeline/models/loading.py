@@ -21,6 +21,7 @@ from grpo_pipeline.config import EMBEDDED, ModelConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
 from grpo_pipeline.models.sequences import eos_ids
+from grpo_pipeline.store.filesystem import apply_umask
 
 ModelKind = Literal["policy", "prm", "orm", "pairwise", "critic"]
 
@@ -227,6 +228,7 @@ def save_model(
     text = json.dumps(asdict(info), indent=2, sort_keys=True, ensure_ascii=False)
     (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     (folder / "README.md").write_text(card if card is not None else _card(model, info), encoding="utf-8")
+    apply_umask(folder)
     return content_id(folder)
 
 
