@@ -9,6 +9,7 @@ from typing import Any
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.stages.inputs import check_inputs
 from tasks.quiet import quiet_user_errors
 
 
@@ -30,9 +31,11 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
     options = parser.parse_args(arguments)
     overrides = [*(fast if fast and options.fast else ()), *options.set]
     quiet_user_errors()
+    name = str(getattr(flow, "name", "JOB"))
     try:
         config = load_config(options.config, overrides)
-        require_server(str(getattr(flow, "name", "JOB")))
+        check_inputs(config, name)
+        require_server(name)
         flow(config)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")

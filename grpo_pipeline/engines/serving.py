@@ -13,7 +13,8 @@ from pathlib import Path
 import typer
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.models.loading import check_model_folder, pick_device
+from grpo_pipeline.models.folders import check_model_folder
+from grpo_pipeline.models.loading import pick_device
 from grpo_pipeline.processes.guard import ProcessGuard
 
 
