@@ -70,7 +70,8 @@ def start_server(command: list[str], guard: ProcessGuard, *, on_cpu: bool) -> "s
     environment = {**guard.environment, "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     if on_cpu:
         environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    return subprocess.Popen(command, env=environment)
+    # Out of the terminal's group: on Ctrl-C it ends with the guard.
+    return subprocess.Popen(command, env=environment, start_new_session=True)
 
 
 def serve_completer_command(

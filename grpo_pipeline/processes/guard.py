@@ -54,7 +54,7 @@ class ProcessGuard:
         if self._watchdog is None:
             return
         if self._marked:
-            self._unmark()
+            self.unmark()
         self._watchdog.communicate()
         self._watchdog = None
 
@@ -66,7 +66,8 @@ class ProcessGuard:
     ) -> None:
         self.close()
 
-    def _unmark(self) -> None:
+    def unmark(self) -> None:
+        """Take the mark out of this process's own environment: what starts from now on is not guarded."""
         left = [mark for mark in os.environ.get(VARIABLE, "").split() if mark != self.mark]
         if left:
             os.environ[VARIABLE] = " ".join(left)

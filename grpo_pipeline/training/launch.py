@@ -45,7 +45,8 @@ def launch_job(job: Job, folder: Path) -> JobResult:
     with ProcessGuard() as guard:
         # They find the user's functions where this process does.
         environment = guard.environment | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        code = subprocess.run(command, env=environment, check=False).returncode
+        # Out of the terminal's group: on Ctrl-C they end with the guard, and each says nothing of its own.
+        code = subprocess.run(command, env=environment, check=False, start_new_session=True).returncode
     errors = [path.read_text(encoding="utf-8") for path in sorted(folder.glob(ERROR.format(rank="*")))]
     if errors:
         raise UserError(errors[0])
