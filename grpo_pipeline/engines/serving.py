@@ -15,7 +15,7 @@ import typer
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.folders import check_model_folder
 from grpo_pipeline.models.loading import pick_device
-from grpo_pipeline.processes.guard import ProcessGuard
+from grpo_pipeline.processes.guard import ProcessGuard, await_exit
 
 
 def serve_command(
@@ -109,5 +109,5 @@ def serve_completer_command(
         enforce_eager=enforce_eager,
     )
     with ProcessGuard() as guard:
-        code = start_server(command, guard, on_cpu=on_cpu).wait()
+        code = await_exit(start_server(command, guard, on_cpu=on_cpu))
     raise typer.Exit(code)

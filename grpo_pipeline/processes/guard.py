@@ -8,6 +8,7 @@ or made a session of their own. Guards nest: a process may bear several marks.
     python -m grpo_pipeline.processes.guard MARK    # the watchdog; not for calling by hand
 """
 
+import contextlib
 import os
 import secrets
 import signal
@@ -73,6 +74,20 @@ class ProcessGuard:
             os.environ[VARIABLE] = " ".join(left)
         else:
             os.environ.pop(VARIABLE, None)
+
+
+def await_exit(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a process, and kill it where an exception such as Ctrl-C ends the waiting.
+
+    Waits in small parts: the kernel may hand a signal to another thread than this one, which then has to look.
+    """
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(0.5)
+    except BaseException:
+        process.kill()
+        raise
 
 
 def package_path() -> str:
