@@ -1,6 +1,6 @@
 # make quickstart  installs and runs the whole loop on the embedded model
-# make test        installs what tests need and runs them
-# make check       lint, formatting, types, docs
+# make test        installs what tests need besides and runs them
+# make check       the same for lint, formatting, types, docs
 # make bench-quick fast paths against plain ones; fails where one has become slower
 # make bench       every benchmark, side by side, into docs/performance.md (an hour, alone on the machine)
 SHELL := /bin/bash
@@ -8,6 +8,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# What one of pyproject.toml's extras needs besides, in the same environment.
+WITH_TEST := $(VENV)/.installed-test
+WITH_CHECK := $(VENV)/.installed-check
+WITH_DOCS := $(VENV)/.installed-docs
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
 # Threads that spin while they wait slow each other down on a shared machine.
@@ -16,33 +20,41 @@ export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm bench-quick bench clean
 
+# Two installs into one environment would break each other.
+.NOTPARALLEL:
+
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make venv PYTHON=python3.11" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing (a few minutes the first time)"
-	@$(PIP_INSTALL) -e '.[test,check,docs]'
+	@$(PIP_INSTALL) -e .
 	@touch $@
 	@echo "$(VENV) is ready; put grpo-pipeline on the path with: . $(BIN)/activate"
+
+$(WITH_TEST) $(WITH_CHECK) $(WITH_DOCS): $(VENV)/.installed-%: $(STAMP)
+	@echo "installing what '$*' needs besides"
+	@$(PIP_INSTALL) -e '.[$*]'
+	@touch $@
 
 quickstart: venv
 	$(BIN)/grpo-pipeline iterate-rl --config configs/quickstart.toml
 
 # One thread a worker: two workers with two threads each would wait for each other.
-test: venv
+test: $(WITH_TEST) $(WITH_DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm" --cov --cov-report=term:skip-covered --cov-fail-under=90
 
-test-slow: venv
+test-slow: $(WITH_TEST) $(WITH_DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"
 
 # iterate-rl killed with SIGKILL at 50 seeded moments, and its result compared with that of a quiet run. Another seed:
 # make chaos CHAOS_SEED=7
 CHAOS := OMP_NUM_THREADS=1 CHAOS_SEED=$(or $(CHAOS_SEED),0) $(BIN)/python -m pytest -s -q -m chaos tests/chaos -k end_as
-chaos: venv
+chaos: $(WITH_TEST)
 	CHAOS_KILLS=$(or $(CHAOS_KILLS),50) $(CHAOS)
 
-chaos-quick: venv
+chaos-quick: $(WITH_TEST)
 	CHAOS_KILLS=5 $(CHAOS)
 
 # Known vulnerabilities of what is installed; needs the network, so it is no part of the checks.
@@ -50,16 +62,16 @@ audit: venv
 	$(BIN)/python -m pip install -q pip-audit
 	$(BIN)/python -m pip_audit --skip-editable
 
-check: venv
+check: $(WITH_CHECK) $(WITH_DOCS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-docs: venv
+docs: $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-format: venv
+format: $(WITH_CHECK)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -9,11 +9,16 @@ from typing import Any
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.interrupts import EXIT_CODE, catch_interrupts, keeps_work_in
+from grpo_pipeline.stages.inputs import check_inputs
+from grpo_pipeline.stages.run import run_root
 from tasks.quiet import quiet_user_errors
 
 
 def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None, *, fast: Sequence[str] = ()) -> None:
-    """Parse the arguments, validate the configuration and run the flow; exits with 2 for a user's mistake.
+    """Parse the arguments, validate the configuration and run the flow.
+
+    Exits with 2 for a user's mistake, with 130 after Ctrl-C.
 
     Args:
         flow: What to run.
@@ -29,11 +34,17 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
         parser.add_argument("--fast", action="store_true", help=f"in small: {', '.join(fast)}")
     options = parser.parse_args(arguments)
     overrides = [*(fast if fast and options.fast else ()), *options.set]
+    catch_interrupts()
     quiet_user_errors()
+    name = str(getattr(flow, "name", "JOB"))
     try:
         config = load_config(options.config, overrides)
-        require_server(str(getattr(flow, "name", "JOB")))
+        check_inputs(config, name)
+        keeps_work_in(run_root(config))
+        require_server(name)
         flow(config)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CODE)

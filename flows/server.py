@@ -1,12 +1,15 @@
 """The Prefect server that a flow command talks to: answering before the flow starts, or a message of what to do."""
 
+import signal
 import sys
+import threading
 
 import httpx
 from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes.guard import ProcessGuard
 
 
 def require_server(name: str) -> None:
@@ -48,9 +51,7 @@ def _start_temporary(limit: int, without: str) -> None:
     sys.stderr.write("starting Prefect's temporary server ...\n")
     sys.stderr.flush()
     try:
-        # Prefect keeps one temporary server a process: the flow's own clients find this one.
-        with get_client(sync_client=True):
-            pass
+        _start_apart()
     except (RuntimeError, httpx.HTTPError) as error:
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise UserError(
@@ -58,3 +59,31 @@ def _start_temporary(limit: int, without: str) -> None:
             f"machine is busy: {without}; or set PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS higher, or start a "
             "server (prefect server start) and set PREFECT_API_URL"
         ) from error
+
+
+def _start_apart() -> None:
+    """Start the server so that Ctrl-C does not reach it, and that it ends with this process however that ends.
+
+    The flow's last reports go to it after Ctrl-C, which a terminal sends to all processes of a command.
+    """
+    failed: list[BaseException] = []
+
+    def start() -> None:
+        # The server inherits which signals this thread blocks.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            # Prefect keeps one temporary server a process: the flow's own clients find this one.
+            with get_client(sync_client=True):
+                pass
+        except BaseException as error:  # noqa: BLE001  (raised again by the thread that waits)
+            failed.append(error)
+
+    guard = ProcessGuard(mark_environment=True)
+    thread = threading.Thread(target=start, daemon=True, name="temporary-server")
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    guard.unmark()
+    if failed:
+        guard.close()
+        raise failed[0]

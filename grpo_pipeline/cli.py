@@ -14,6 +14,7 @@ from grpo_pipeline import __version__
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.commands import export_command, import_command
 from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
+from grpo_pipeline.interrupts import catch_interrupts
 from grpo_pipeline.report.commands import report_command
 from grpo_pipeline.stages.command import run_command
 
@@ -173,7 +174,8 @@ def serve_completer(
 
 
 def run() -> None:
-    """Run the program; a user's mistake is one message and exit code 2."""
+    """Run the program; a user's mistake is one message and exit code 2, Ctrl-C one and 130."""
+    catch_interrupts()
     try:
         app()
     except UserError as error:

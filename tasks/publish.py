@@ -3,6 +3,7 @@
 from prefect.artifacts import create_markdown_artifact
 from prefect.context import TaskRunContext
 
+from grpo_pipeline.counts import in_words
 from grpo_pipeline.exchange.card import render_dataset_card
 from grpo_pipeline.store import ArtifactRef
 from grpo_pipeline.store.sources import sources_of
@@ -38,7 +39,7 @@ def _describe(artifact: ArtifactRef) -> str:
         f"Made in {manifest.timings.seconds:.1f} s" + (f", {manifest.tokens:,} tokens." if manifest.tokens else "."),
         "",
         *_table("rows", {name: table.rows for name, table in manifest.tables.items()}),
-        *_table("counts", manifest.counts),
+        *_table("counts", {in_words(name): count for name, count in manifest.counts.items()}),
     ]
     if manifest.model is not None:
         lines += [f"Model `{manifest.model.content_id}`.", ""]

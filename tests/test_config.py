@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from grpo_pipeline.config import ProblemsConfig, RunConfig, load_config, parse_config
 from grpo_pipeline.errors import UserError
@@ -81,6 +81,19 @@ def test_toml_and_overrides(tmp_path):
         ("policy.optimizer.lr=inf", "policy.optimizer.lr: .*finite"),
         ("seed=x", r"seed: .*integer.*\(got 'x'\)"),
         ("seed=1.5", "seed: .*integer"),
+        ("rounds=true", r"rounds: .*integer \(got true\)"),
+        ("rounds='3'", r"rounds: .*integer \(got '3'\)"),
+        ("rounds=2.0", r"rounds: .*integer \(got 2.0\)"),
+        ("prompt.chat=1", r"prompt.chat: .*boolean \(got 1\)"),
+        ("prompt.chat='yes'", r"prompt.chat: .*boolean \(got 'yes'\)"),
+        ("policy.optimizer.lr=true", r"policy.optimizer.lr: .*number \(got true\)"),
+        ("comparison.seeds=[1, true]", r"comparison.seeds.1: .*integer \(got true\)"),
+        ("policy.reward.custom={'a:b'='1'}", r"policy.reward.custom.a:b: .*number \(got '1'\)"),
+        ("model.path=3", r"model.path: .*string \(got 3\)"),
+        (
+            "comparison={variants={a={title='A', policy={steps=true}}}}",
+            r"comparison.variants.a.policy.steps: Input should be a valid integer \(got true\)$",
+        ),
         ("policy.method=grop", r"policy.method: .*'grpo'.*\(got 'grop'\)"),
         ("policy.rollouts_per_problem=1", "policy: rollouts_per_problem must be at least 2 for grpo"),
         ("problems.min_steps=9", r"problems: min_steps \(9\) is above max_steps \(4\)"),
@@ -115,6 +128,24 @@ def test_toml_and_overrides(tmp_path):
 def test_bad_values_name_the_key_and_what_is_allowed(override, message):
     with pytest.raises(UserError, match=message):
         load_config(None, [override])
+
+
+@pytest.mark.parametrize("value", [True, False, 0, 1, 3, 0.5, 2.0, "3", "0.5", "true", "yes"])
+def test_a_setting_takes_no_value_of_another_type(value):
+    """Of every setting: a value is refused, or it is the value that the configuration then has."""
+    for path, _ in sections():
+        *parents, name = path.split(".")
+        data = {name: value}
+        for parent in reversed(parents):
+            data = {parent: data}
+        try:
+            config = RunConfig.model_validate(data)
+        except ValidationError:
+            continue
+        for part in path.split("."):
+            config = getattr(config, part)
+        assert config == value, path
+        assert type(config) is type(value) or (type(value) is int and type(config) is float), path
 
 
 def test_override_below_a_value_is_refused(tmp_path):

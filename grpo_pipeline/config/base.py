@@ -1,16 +1,18 @@
-"""What every section of the configuration is made of: closed, frozen models and bounded number types."""
+"""What every section of the configuration is made of: closed, frozen models and strict, bounded number types."""
 
 import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-PositiveInt = Annotated[int, Field(gt=0)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-DecayRate = Annotated[float, Field(ge=0, lt=1)]
+# Strict: true is no 1, "3" is no 3 and 2.0 is no 2, since behind such a value is a mistake. A whole number is a float.
+PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Fraction = Annotated[float, Field(ge=0, le=1, strict=True)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1, strict=True)]
+DecayRate = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
 def without_credentials(url: str) -> str:

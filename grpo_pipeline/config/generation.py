@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
-from grpo_pipeline.config.base import NonNegativeFloat, PositiveInt, Section, Url
+from grpo_pipeline.config.base import NonNegativeFloat, PositiveFraction, PositiveInt, Section, Url
 
 
 class SamplingConfig(Section):
     """How responses are sampled."""
 
     temperature: NonNegativeFloat = Field(1.0, description="Divides the logits; 0 is greedy.")
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="Nucleus mass; 1 keeps everything.")
+    top_p: PositiveFraction = Field(1.0, description="Nucleus mass; 1 keeps everything.")
     max_tokens: PositiveInt = Field(256, description="Response tokens at most.")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (), description="Strings that end a response, besides EOS."
@@ -27,11 +27,11 @@ class EngineConfig(Section):
         "fast",
         description="transformers: our continuous batching decode, or the plain loop it is tested against.",
     )
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = Field(
+    gpu_memory_utilization: PositiveFraction = Field(
         0.9, description="vllm: share of the device's memory that it may take."
     )
     tensor_parallel_size: PositiveInt = Field(1, description="vllm: GPUs that one model is spread over.")
-    enforce_eager: bool = Field(
+    enforce_eager: StrictBool = Field(
         False, description="vllm: neither compile nor capture graphs: starts sooner, samples slower."
     )
     max_model_len: PositiveInt | None = Field(None, description="Context limit; null takes the model's.")

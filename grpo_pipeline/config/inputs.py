@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 
 from grpo_pipeline.config.base import EMBEDDED, NonNegativeInt, PositiveInt, Section
 
@@ -21,7 +21,7 @@ class ModelConfig(Section):
         "auto", description="Weights' type; auto is bfloat16 on a GPU that has it, else float32."
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto, cpu, cuda or cuda:N.")
-    trust_remote_code: bool = Field(False, description="Run code that the model folder brings. Leave it off.")
+    trust_remote_code: StrictBool = Field(False, description="Run code that the model folder brings. Leave it off.")
 
 
 class ProblemsConfig(Section):
@@ -52,7 +52,7 @@ class ProblemsConfig(Section):
     seed: NonNegativeInt = Field(0, description="Seed of generation and of the split.")
     min_steps: PositiveInt = Field(2, description="Synthetic: operations of the shortest problem.")
     max_steps: PositiveInt = Field(4, description="Synthetic: operations of the longest problem.")
-    decontaminate: bool = Field(
+    decontaminate: StrictBool = Field(
         True, description="Drop training problems whose normalised text matches an evaluation problem."
     )
 
@@ -79,7 +79,7 @@ class PromptConfig(Section):
     examples: NonNegativeInt = Field(
         0, description="Worked examples from the training split put before the question (few-shot)."
     )
-    chat: bool = Field(False, description="Wrap the prompt with the tokenizer's chat template.")
+    chat: StrictBool = Field(False, description="Wrap the prompt with the tokenizer's chat template.")
     system: str | None = Field(None, description="System message, with chat.")
 
     @model_validator(mode="after")

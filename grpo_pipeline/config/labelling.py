@@ -1,10 +1,10 @@
 """The section of step labels."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
-from grpo_pipeline.config.base import PositiveInt, Section
+from grpo_pipeline.config.base import PositiveFraction, PositiveInt, Section
 from grpo_pipeline.config.inputs import ModelConfig
 
 
@@ -18,13 +18,11 @@ class LabellingConfig(Section):
         "brute", description="Which prefixes are completed, and how often; brute is N for every step."
     )
     wave: PositiveInt = Field(2, description="Completions sampled at once from a prefix by the adaptive schedules.")
-    interval_width: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="soft_adaptive: stop when the 95% interval is narrower."
-    )
+    interval_width: PositiveFraction = Field(0.5, description="soft_adaptive: stop when the 95% interval is narrower.")
     after_first_error: Literal["unlabelled", "zero"] = Field(
         "unlabelled", description="first_error and binary: the label of steps after the first bad one."
     )
-    skip_correct: bool = Field(
+    skip_correct: StrictBool = Field(
         False,
         description="Imply all steps of a correct solution; loses flawed-but-lucky ones, wrong for soft labels.",
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from grpo_pipeline.config.base import mask_credentials
+from grpo_pipeline.config.explain import explain_errors
 from grpo_pipeline.config.run import RunConfig
 from grpo_pipeline.errors import UserError
 
@@ -45,7 +45,8 @@ def parse_config(data: Mapping[str, Any], where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        raise UserError(_explain(error, where)) from None
+        problems = "".join(f"\n  {line}" for line in explain_errors(error, RunConfig))
+        raise UserError(f"{where}: {error.error_count()} problem(s) in the configuration:{problems}") from None
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:
@@ -67,33 +68,3 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return {"null": None, "none": None}.get(text.lower(), text)
-
-
-def _explain(error: ValidationError, where: str) -> str:
-    lines = [f"{where}: {error.error_count()} problem(s) in the configuration:"]
-    for item in error.errors(include_url=False):
-        key = ".".join(str(part) for part in item["loc"]) or "(whole configuration)"
-        if item["type"] == "extra_forbidden":
-            lines.append(f"  {key}: unknown key; allowed here: {', '.join(_allowed_keys(item['loc'][:-1]))}")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            given = "" if isinstance(item["input"], dict | BaseModel) else f" (got {item['input']!r})"
-            lines.append(f"  {key}: {message}{mask_credentials(given)}")
-    return "\n".join(lines)
-
-
-def _allowed_keys(path: tuple[int | str, ...]) -> list[str]:
-    schema = TypeAdapter(RunConfig).json_schema()
-    node: dict[str, Any] = schema
-    for part in path:
-        node = _resolve(node.get("properties", {}).get(str(part), {}), schema)
-    return sorted(node.get("properties", {}))
-
-
-def _resolve(node: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    for option in (node, *node.get("anyOf", []), *node.get("allOf", [])):
-        if "$ref" in option:
-            name = option["$ref"].rsplit("/", 1)[-1]
-            found: dict[str, Any] = schema["$defs"][name]
-            return found
-    return node

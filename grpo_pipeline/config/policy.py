@@ -1,8 +1,8 @@
 """Sections of policy training: the reward, the six methods and their own settings."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
 from grpo_pipeline.config.base import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from grpo_pipeline.config.training import OptimizerConfig
@@ -34,7 +34,7 @@ class GrpoConfig(Section):
 
     supervision: Literal["outcome", "process"] = Field("process", description="Outcome or process supervision.")
     beta: NonNegativeFloat = Field(0.04, description="Weight of the KL to the reference; 0 loads no reference.")
-    unbiased_kl: bool = Field(
+    unbiased_kl: StrictBool = Field(
         False,
         description="Multiply the KL by the ratio, for the unbiased gradient of the reverse KL (TRL's default); "
         "off is the paper's.",
@@ -42,14 +42,14 @@ class GrpoConfig(Section):
     epsilon: PositiveFloat = Field(0.2, description="Clip range of the ratio.")
     epsilon_high: PositiveFloat | None = Field(None, description="Upper clip range; null is epsilon (clip-higher).")
     loss_type: Literal["grpo", "bnpo", "dapo", "dr_grpo"] = Field("grpo", description="How token losses are averaged.")
-    scale_rewards: bool = Field(True, description="Divide by the group's standard deviation.")
+    scale_rewards: StrictBool = Field(True, description="Divide by the group's standard deviation.")
     advantage_eps: NonNegativeFloat = Field(1e-4, description="Added to the standard deviation, as in TRL.")
-    step_mean: bool = Field(False, description="Process supervision: mean instead of sum over the steps to come.")
+    step_mean: StrictBool = Field(False, description="Process supervision: mean instead of sum over the steps to come.")
     outcome_weight: NonNegativeFloat = Field(
         0.0, description="Process supervision: weight of the outcome advantage added to the steps'."
     )
     ratio: Literal["token", "sequence"] = Field("token", description="Importance ratio per token, or GSPO's sequence.")
-    mask_truncated: bool = Field(False, description="Leave cut-off rollouts out of the loss.")
+    mask_truncated: StrictBool = Field(False, description="Leave cut-off rollouts out of the loss.")
     importance_correction: Literal["none", "truncate", "mask"] = Field(
         "none",
         description="Correction of sampler vs trainer log-probabilities, by truncated or masked weights.",
@@ -72,7 +72,7 @@ class PpoConfig(Section):
     value_weight: PositiveFloat = Field(0.5, description="Weight of the critic's loss.")
     critic_lr: PositiveFloat = Field(1e-5, description="Learning rate of the critic.")
     critic_warmup: NonNegativeInt = Field(0, description="Exploration steps that train the critic alone.")
-    normalise_rewards: bool = Field(
+    normalise_rewards: StrictBool = Field(
         True, description="Subtract the rewards' running mean and divide by their running standard deviation."
     )
     reward_clip: PositiveFloat | None = Field(5.0, description="Clip of the normalised reward; null for none.")
@@ -89,7 +89,7 @@ class DpoConfig(Section):
     """DPO's own settings."""
 
     beta: PositiveFloat = Field(0.1, description="Strength of the implicit KL.")
-    length_normalised: bool = Field(False, description="Mean instead of sum of token log-ratios.")
+    length_normalised: StrictBool = Field(False, description="Mean instead of sum of token log-ratios.")
     pairs_per_problem: PositiveInt = Field(4, description="Preference pairs at most for each problem.")
 
 
@@ -103,7 +103,7 @@ class PolicyConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig(lr=1e-6)
     steps: PositiveInt = Field(30, description="Exploration steps (online methods) or optimizer steps (offline).")
     problems_per_step: PositiveInt = Field(16, description="Problems in an exploration step.")
-    rollouts_per_problem: Annotated[int, Field(ge=1)] = Field(64, description="G, rollouts of each problem.")
+    rollouts_per_problem: PositiveInt = Field(64, description="G, rollouts of each problem.")
     updates_per_step: PositiveInt = Field(1, description="mu, optimizer steps on each exploration step's rollouts.")
     epochs: PositiveInt = Field(1, description="Offline methods: passes over the data.")
     kl_limit: PositiveFloat | None = Field(

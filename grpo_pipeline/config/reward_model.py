@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from grpo_pipeline.config.base import NonNegativeFloat, PositiveFloat, PositiveInt, Section
+from grpo_pipeline.config.base import DecayRate, NonNegativeFloat, PositiveFloat, PositiveInt, Section
 from grpo_pipeline.config.training import OptimizerConfig
 
 Token = Annotated[str, Field(min_length=1)]
@@ -70,6 +70,4 @@ class RewardModelConfig(Section):
 class ReplayConfig(Section):
     """Rows of earlier rounds in the refreshed reward-model set (METHOD 6)."""
 
-    fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.1, description="Share of historical rows in the refreshed training set."
-    )
+    fraction: DecayRate = Field(0.1, description="Share of historical rows in the refreshed training set.")

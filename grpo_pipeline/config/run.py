@@ -2,11 +2,12 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, ValidationError, model_validator
 
 from grpo_pipeline.config.base import NonNegativeInt, PositiveInt, Section, Url
 from grpo_pipeline.config.comparison import ComparisonConfig, variant_policy
 from grpo_pipeline.config.evaluation import EvaluationConfig, PrmEvaluationConfig
+from grpo_pipeline.config.explain import explain_errors
 from grpo_pipeline.config.generation import EngineConfig, SamplingConfig
 from grpo_pipeline.config.inputs import ModelConfig, ProblemsConfig, PromptConfig
 from grpo_pipeline.config.labelling import LabellingConfig
@@ -31,7 +32,7 @@ class RunConfig(Section):
     root: Url = Field("runs", min_length=1, description="Where runs are stored: a folder or an fsspec URL.")
     seed: NonNegativeInt = Field(0, description="Seed that every other seed is derived from.")
     rounds: NonNegativeInt = Field(2, description="RL rounds (I in Algorithm 1); 0 only builds the first PRM.")
-    child_processes: bool = Field(
+    child_processes: StrictBool = Field(
         True,
         description="Flows run each stage that uses a model in a child process: its memory is free after it, and it "
         "ends with the flow, however that ends.",
@@ -81,10 +82,16 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _check_variants(self) -> Self:
         for name, variant in self.comparison.variants.items():
+            where = f"comparison.variants.{name}"
             try:
                 policy = variant_policy(self.policy, variant).model_dump(mode="json")
+            except ValidationError as error:
+                raise ValueError("; ".join(explain_errors(error, PolicyConfig, f"{where}.policy."))) from None
+            except ValueError as error:
+                raise ValueError(f"{where}: {error}") from None
+            try:
                 # What other sections demand of a policy holds for each variant's.
                 RunConfig.model_validate(self.model_dump(mode="json", exclude={"comparison"}) | {"policy": policy})
-            except ValueError as error:
-                raise ValueError(f"comparison.variants.{name}: {error}") from None
+            except ValidationError as error:
+                raise ValueError(f"{where}: {'; '.join(explain_errors(error, RunConfig))}") from None
         return self

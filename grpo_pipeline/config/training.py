@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from grpo_pipeline.config.base import DecayRate, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
 
@@ -38,12 +38,12 @@ class TrainingConfig(Section):
     tokens_per_microbatch: PositiveInt = Field(
         16384, description="Token budget of one forward and backward; halved on out-of-memory."
     )
-    packing: bool = Field(True, description="Padding-free batches; off is the plain padded path.")
-    fused_layers: bool = Field(
+    packing: StrictBool = Field(True, description="Padding-free batches; off is the plain padded path.")
+    fused_layers: StrictBool = Field(
         True, description="Packed Llama-family models on a CPU: our fused layers; off is transformers' own."
     )
     checkpoint_every: NonNegativeInt = Field(10, description="Optimizer steps between checkpoints; 0 for none.")
-    gradient_checkpointing: bool = Field(False, description="Recompute activations in the backward pass.")
+    gradient_checkpointing: StrictBool = Field(False, description="Recompute activations in the backward pass.")
     lora: LoraConfig | None = Field(None, description="Train adapters instead of all weights.")
     processes: PositiveInt = Field(
         1, description="Processes that train together, one a GPU; more than one are started by `accelerate launch`."

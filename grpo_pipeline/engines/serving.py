@@ -13,8 +13,9 @@ from pathlib import Path
 import typer
 
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.models.loading import check_model_folder, pick_device
-from grpo_pipeline.processes.guard import ProcessGuard
+from grpo_pipeline.models.folders import check_model_folder
+from grpo_pipeline.models.loading import pick_device
+from grpo_pipeline.processes.guard import ProcessGuard, await_exit
 
 
 def serve_command(
@@ -69,7 +70,8 @@ def start_server(command: list[str], guard: ProcessGuard, *, on_cpu: bool) -> "s
     environment = {**guard.environment, "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
     if on_cpu:
         environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    return subprocess.Popen(command, env=environment)
+    # Out of the terminal's group: on Ctrl-C it ends with the guard.
+    return subprocess.Popen(command, env=environment, start_new_session=True)
 
 
 def serve_completer_command(
@@ -107,5 +109,5 @@ def serve_completer_command(
         enforce_eager=enforce_eager,
     )
     with ProcessGuard() as guard:
-        code = start_server(command, guard, on_cpu=on_cpu).wait()
+        code = await_exit(start_server(command, guard, on_cpu=on_cpu))
     raise typer.Exit(code)

@@ -19,7 +19,8 @@ from grpo_pipeline.engines.protocol import OnResult, Request, Sample, SamplingPa
 from grpo_pipeline.engines.server import check_sampling
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.models.loading import check_model_folder, load_tokenizer, pick_device
+from grpo_pipeline.models.folders import check_model_folder
+from grpo_pipeline.models.loading import load_tokenizer, pick_device
 from grpo_pipeline.processes.guard import ProcessGuard
 
 _CPU_BLOCK = 32

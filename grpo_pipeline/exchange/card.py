@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from grpo_pipeline.counts import in_words, left_out
 from grpo_pipeline.exchange.records import OWN, StepRecord, hard
+from grpo_pipeline.settings_text import toml_value
 from grpo_pipeline.store import ArtifactRef, Manifest
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def render_dataset_card(ref: ArtifactRef, sources: "Sources") -> str:
         sources: It and its ancestors.
     """
     manifest = ref.manifest()
-    counts = {**{f"rows of {name}": table.rows for name, table in manifest.tables.items()}, **manifest.counts}
+    counts = {f"rows of {name}": table.rows for name, table in manifest.tables.items()}
+    counts |= {in_words(name): count for name, count in manifest.counts.items()}
     parts = [
         f"# {ref.stage}, round {ref.round}\n",
         f"`{ref}`, fingerprint `{ref.fingerprint[:12]}`, made with grpo-pipeline {manifest.code_version}. "
@@ -111,7 +114,7 @@ def _counts(records: Sequence[StepRecord], skipped: Counter[str]) -> str:
         ("steps labelled good", good),
         ("steps labelled wrong", len(known) - good),
         ("steps without label", len(labels) - len(known)),
-        *((f"solutions left out of `default`: {reason}", count) for reason, count in sorted(skipped.items())),
+        *((f"solutions left out of `default`: {reason}", count) for reason, count in sorted(left_out(skipped).items())),
     ]
     return "\n".join(["| what | count |", "|---|---:|", *(f"| {name} | {count:,} |" for name, count in rows), ""])
 
@@ -127,17 +130,16 @@ def _stage(manifest: Manifest) -> str:
     lines += [f"  - rows: {rows}"] if rows else []
     lines += [f"  - model: `{manifest.model.content_id}`"] if manifest.model else []
     lines += [f"  - {name}: `{_plain(manifest.config[name])}`" for name in _SAMPLING if name in manifest.config]
-    models = [str(value) for name, value in manifest.config.items() if name.startswith("model_")]
-    lines += [f"  - model from outside: `{value}`" for value in models]
-    lines += [f"  - {name}: {count:,}" for name, count in sorted(manifest.counts.items())]
+    lines += [f"  - model from outside: `{value}`" for value in manifest.outside_models]
+    lines += [f"  - {in_words(name)}: {count:,}" for name, count in sorted(manifest.counts.items())]
     lines += [f"  - tokens: {manifest.tokens:,}"] if manifest.tokens else []
     return "\n".join([*lines, ""])
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items() if item is not None)
-    return str(value)
+        return ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items() if item is not None)
+    return toml_value(value)
 
 
 def _limits(records: Sequence[StepRecord], license_id: str) -> str:

@@ -25,6 +25,7 @@ def import_command(
     max_length: Annotated[int, typer.Option(help="Longest training row, in tokens.")] = 2048,
 ) -> None:
     """Read others' step labels, as solutions to evaluate on and rows to train a PRM on."""
+    from grpo_pipeline.counts import in_words
     from grpo_pipeline.exchange.importing import import_file
     from grpo_pipeline.exchange.records import Neutral
     from grpo_pipeline.prompts import DEFAULT_TEMPLATE
@@ -45,7 +46,7 @@ def import_command(
     )
     typer.echo(f"{ref}{' (was there already)' if ref.cached else ''}")
     for name, count in ref.manifest().counts.items():
-        typer.echo(f"  {name}: {count:,}")
+        typer.echo(f"  {in_words(name)}: {count:,}")
 
 
 def export_command(
@@ -57,6 +58,7 @@ def export_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --push: list what would be uploaded.")] = False,
 ) -> None:
     """Write an artifact in others' forms, or as a data set with a card, and upload that."""
+    from grpo_pipeline.counts import in_words
     from grpo_pipeline.exchange.dataset_folder import FORM, write_dataset_folder
     from grpo_pipeline.exchange.exporting import export_artifact
     from grpo_pipeline.exchange.push import list_upload, push_folder
@@ -73,7 +75,7 @@ def export_command(
         exported = export_artifact(ref, form, out)
     typer.echo(f"{out}: {exported.rows:,} rows")
     for reason, count in sorted(exported.skipped.items()):
-        typer.echo(f"  left out, {reason}: {count:,}")
+        typer.echo(f"  {in_words(reason)}: {count:,}")
     if push is None:
         return
     if dry_run:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.artifacts import artifact_records
 from grpo_pipeline.exchange.card import render_card
@@ -69,7 +70,7 @@ def write_dataset_folder(ref: ArtifactRef, folder: Path, *, license_id: str = "u
             rows.setdefault(split, []).append(_row(record, line))
     if not rows:
         raise UserError(
-            f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({dict(skipped)})"
+            f"{ref}: none of its {len(records)} solutions has a label for each of its steps ({listed(skipped)})"
         )
     try:
         (folder / "data").mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.artifacts import artifact_records
 from grpo_pipeline.exchange.files import write_rows
@@ -33,7 +34,7 @@ def export_artifact(ref: ArtifactRef, form: str, path: Path) -> Exported:
     chosen = find_form(form)
     written = chosen.write(artifact_records(ref, chosen))
     if not written.rows:
-        reasons = ", ".join(f"{reason}: {count}" for reason, count in written.skipped.items()) or "it is empty"
+        reasons = listed(written.skipped) if written.skipped else "it is empty"
         raise UserError(f"{ref}: nothing to write as {form} ({reasons})")
     write_rows(path, written.rows)
     return Exported(len(written.rows), written.skipped)

@@ -6,10 +6,12 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from grpo_pipeline.counts import in_words
 from grpo_pipeline.inspect.figures import key_figures
 from grpo_pipeline.inspect.solutions import render_solution, sample_solutions
 from grpo_pipeline.schemas import TABLES
-from grpo_pipeline.store import ArtifactRef
+from grpo_pipeline.settings_text import toml_lines, toml_value
+from grpo_pipeline.store import ArtifactRef, Manifest
 from grpo_pipeline.store.lineage import LineageNode, lineage
 
 _CELL = 60
@@ -34,9 +36,7 @@ def show_artifact(ref: ArtifactRef, console: Console, rows: int) -> None:
     if manifest.model is not None:
         size = sum(file.bytes for file in manifest.model.files)
         console.print(Text(f"model {manifest.model.content_id}, {size:,} bytes in {len(manifest.model.files)} files"))
-    for title, values in (("Settings", manifest.config), ("Counts", manifest.counts), ("Receipt", manifest.receipt)):
-        if values:
-            console.print(_pairs(title, {name: str(value) for name, value in values.items()}))
+    _show_records(manifest, console)
     console.print(lineage_tree(lineage(ref)))
     for table, record in manifest.tables.items():
         frame = ref.read(table, "quick")
@@ -50,6 +50,19 @@ def show_artifact(ref: ArtifactRef, console: Console, rows: int) -> None:
     if not solutions and rows:
         for table in ref.tables:
             console.print(_sample(table, ref.scan(table).head(rows).collect()))
+
+
+def _show_records(manifest: Manifest, console: Console) -> None:
+    """Settings, counts and receipt."""
+    for model in manifest.outside_models:
+        console.print(Text(f"made with model {model} from outside the store"))
+    if manifest.settings:
+        console.print(Text("Settings", "italic"))
+        console.print(Text("\n".join(f"  {line}" if line else "" for line in toml_lines(manifest.settings)) + "\n"))
+    if manifest.counts:
+        console.print(_pairs("Counts", {in_words(name): show(count) for name, count in manifest.counts.items()}))
+    if manifest.receipt:
+        console.print(_pairs("Receipt", {name.replace("_", " "): show(n) for name, n in manifest.receipt.items()}))
 
 
 def lineage_tree(node: LineageNode) -> Tree:
@@ -72,7 +85,7 @@ def _grow(tree: Tree, node: LineageNode, shown: set[str]) -> None:
         parts = [f"{name} {record.rows:,}" for name, record in node.manifest.tables.items()]
         parts += [f"model {node.manifest.model.content_id}"] if node.manifest.model else []
         # Models from outside the store have no artifact; they stand in the settings of the stage that used them.
-        parts += [f"outside model {v}" for k, v in node.manifest.config.items() if k.startswith("model_")]
+        parts += [f"outside model {model}" for model in node.manifest.outside_models]
         text.append(f" {', '.join(parts)}", "dim")
     text.append(" (see above)" if again else "")
     branch = tree.add(text)
@@ -81,12 +94,14 @@ def _grow(tree: Tree, node: LineageNode, shown: set[str]) -> None:
 
 
 def show(value: object) -> str:
-    """A figure as text: whole numbers with commas, others with four digits, "-" for None."""
+    """A value as text: whole numbers with commas, others with four digits, "-" for None, lists as TOML has them."""
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return toml_value(value)
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _pairs(title: str, values: dict[str, str]) -> Table:

@@ -1,13 +1,15 @@
 """What changed between two artifacts or runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
 
 from grpo_pipeline.inspect.figures import key_figures
 from grpo_pipeline.schemas import TABLES
-from grpo_pipeline.store import ArtifactRef, Store
+from grpo_pipeline.settings_text import flatten, toml_value
+from grpo_pipeline.store import ArtifactRef, Manifest, Store
+from grpo_pipeline.store.manifest import RELABEL_STAGE
 from grpo_pipeline.tables import read
 
 Value = object
@@ -29,15 +31,25 @@ class Section:
 
 
 def diff_artifacts(a: ArtifactRef, b: ArtifactRef) -> list[Section]:
-    """Settings that differ, key figures of the tables that both have, and what became of shared steps.
+    """Label rules, settings that differ, key figures of the tables that both have, what became of shared steps.
 
     Steps are matched by rollout_id and step_index, so labels of the same rollouts under two rules or completers,
     or scores of them by two reward models, are compared step by step; labels of two rounds only as a whole.
     """
     one, two = a.manifest(), b.manifest()
-    head = {"stage": (one.stage, two.stage), "round": (one.round, two.round), "tokens": (one.tokens, two.tokens)}
-    settings = _flat(one.config), _flat(two.config)
-    sections = [Section("Artifact", _changed(head)), Section("Settings", _changed(_paired(*settings)))]
+    head: dict[str, tuple[Value, Value]] = {
+        "stage": (one.stage, two.stage),
+        "round": (one.round, two.round),
+        "tokens": (one.tokens, two.tokens),
+        "model from outside the store": (_joined(one.outside_models), _joined(two.outside_models)),
+    }
+    made_from = {
+        f"{name} is made from": other
+        for name, manifest, other, parent in (("A", one, "B", b), ("B", two, "A", a))
+        if any(record.fingerprint == parent.fingerprint for record in manifest.parents)
+    }
+    sections = [Section("Artifact", _changed(head), made_from), Section("Label rule", _label_rules(one, two))]
+    sections.append(_settings(_labelled(a), _labelled(b)))
     for table in one.tables:
         if table not in two.tables:
             continue
@@ -105,11 +117,63 @@ def _score_changes(left: pl.DataFrame, right: pl.DataFrame) -> dict[str, Value]:
 _STEPWISE = {"step_labels": _label_changes, "step_scores": _score_changes}
 
 
-def _flat(values: Mapping[str, Value], lead: str = "") -> dict[str, Value]:
-    flat: dict[str, Value] = {}
-    for name, value in values.items():
-        flat |= _flat(value, f"{lead}{name}.") if isinstance(value, dict) else {f"{lead}{name}": value}
-    return flat
+def _settings(one: Manifest, two: Manifest) -> Section:
+    """What differs of the settings that both have; those of one alone by name, unless both are of one stage."""
+    left, right = flatten(one.settings), flatten(two.settings)
+    if one.stage == two.stage:
+        return Section("Settings", _texts(_changed(_paired(left, right))))
+    shared = left.keys() & right.keys()
+    pairs = {name: (left[name], right[name]) for name in left if name in shared and left[name] != right[name]}
+    tops = [dict.fromkeys(name.partition(".")[0] for name in found if name not in shared) for found in (left, right)]
+    facts = {f"only of {name}": ", ".join(found) for name, found in zip("AB", tops, strict=True) if found}
+    return Section("Settings", _texts(pairs), facts)
+
+
+def _labelled(ref: ArtifactRef) -> Manifest:
+    """The manifest that says how an artifact was made: of relabelled steps that of the labels they are made from."""
+    manifest = ref.manifest()
+    if manifest.stage == RELABEL_STAGE and manifest.parents[0].store is None:
+        source = Store(ref.root).artifact(manifest.parents[0].path.rsplit("/", 1)[-1])
+        return manifest if source is None else _labelled(source)
+    return manifest
+
+
+def _label_rules(one: Manifest, two: Manifest) -> dict[str, tuple[Value, Value]]:
+    """By which rule each was labelled: its name always, of the rest what one of them sets; empty without labels."""
+    if not all("step_labels" in manifest.tables for manifest in (one, two)):
+        return {}
+    pairs = _paired(_label_rule(one), _label_rule(two))
+    return {name: pair for name, pair in pairs.items() if name == "rule" or pair != (None, None)}
+
+
+def _label_rule(manifest: Manifest) -> dict[str, Value]:
+    if manifest.stage == RELABEL_STAGE:
+        rule = manifest.settings
+        after = rule["after"] if rule["name"] == "first_error" else None
+        return {
+            "rule": rule["name"],
+            "threshold": rule["threshold"],
+            "steps after the first error": after,
+            "cut-off completions": rule["truncated"],
+        }
+    labelling = manifest.settings.get("labelling", {})
+    schedule = labelling.get("schedule")
+    # These two look for the first bad step and leave those after it; the others label each step by itself.
+    first_error = schedule in ("first_error", "binary")
+    return {
+        "rule": "first_error" if first_error else "hard",
+        "threshold": None,
+        "steps after the first error": labelling.get("after_first_error") if first_error else None,
+        "cut-off completions": labelling.get("truncated"),
+    }
+
+
+def _joined(names: Sequence[str]) -> str | None:
+    return ", ".join(names) or None
+
+
+def _texts(pairs: Mapping[str, tuple[Value, Value]]) -> dict[str, tuple[Value, Value]]:
+    return {name: (toml_value(left), toml_value(right)) for name, (left, right) in pairs.items()}
 
 
 def _paired(left: Mapping[str, Value], right: Mapping[str, Value]) -> dict[str, tuple[Value, Value]]:

@@ -31,5 +31,8 @@ def show_diff(sections: Sequence[Section], a: str, b: str, console: Console) -> 
 
 
 def _difference(left: object, right: object) -> str:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (left, right))
-    return f"{float(str(right)) - float(str(left)):+.4g}" if numbers else ""
+    numbers = [value for value in (left, right) if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < 2:
+        return ""
+    difference = numbers[1] - numbers[0]
+    return f"{difference:+,}" if isinstance(difference, int) else f"{difference:+.4g}"

@@ -17,16 +17,16 @@ import transformers
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from grpo_pipeline.config import EMBEDDED, ModelConfig
+from grpo_pipeline.config import ModelConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.folders import check_model_folder, check_tokenizer_files, find_model_folder
 from grpo_pipeline.models.sequences import eos_ids
+from grpo_pipeline.store.filesystem import apply_umask
 
 ModelKind = Literal["policy", "prm", "orm", "pairwise", "critic"]
 
 INFO_FILE = "grpo_pipeline.json"
-_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _HUB_FILES = ["*.safetensors", "*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 _DROPOUTS = (
     "attention_dropout",
@@ -60,37 +60,11 @@ def resolve_model(config: ModelConfig) -> Path:
     Raises:
         UserError: The folder does not exist, is incomplete or holds only pickled weights, or the download failed.
     """
-    if config.path == EMBEDDED:
-        folder = Path(__file__).resolve().parents[2] / "data" / "tiny"
-        if not folder.is_dir():
-            raise UserError(
-                f"model.path = 'embedded' needs {folder}, which is not there: run from a checkout of the "
-                "project, or make it with `grpo-pipeline make-tiny`"
-            )
-    else:
-        folder = Path(config.path).expanduser()
-        if not folder.is_dir():
-            folder = _download(config)
-    check_model_folder(folder)
+    folder = find_model_folder(config.path)
+    if folder is None:
+        folder = _download(config)
+        check_model_folder(folder)
     return folder
-
-
-def check_model_folder(folder: Path) -> None:
-    """Raise UserError unless the folder holds configuration, tokenizer and safetensors weights."""
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such model folder")
-    if not any(folder.glob("*.safetensors")):
-        pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
-        if pickled:
-            raise UserError(
-                f"{folder}: weights only in pickled form ({', '.join(pickled)}), which is never loaded; "
-                "convert them to safetensors first"
-            )
-        raise UserError(f"{folder}: no weights (*.safetensors)")
-    if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: no config.json; a model folder is what save_pretrained writes")
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise UserError(f"{folder}: no tokenizer ({' or '.join(_TOKENIZER_FILES)}); save the model's tokenizer there")
 
 
 def load_policy(
@@ -177,8 +151,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
     Raises:
         UserError: No tokenizer there, or one without EOS token.
     """
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise UserError(f"{folder}: no tokenizer ({' or '.join(_TOKENIZER_FILES)}); save the model's tokenizer there")
+    check_tokenizer_files(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=trust_remote_code
@@ -227,6 +200,7 @@ def save_model(
     text = json.dumps(asdict(info), indent=2, sort_keys=True, ensure_ascii=False)
     (folder / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     (folder / "README.md").write_text(card if card is not None else _card(model, info), encoding="utf-8")
+    apply_umask(folder)
     return content_id(folder)
 
 

@@ -12,8 +12,9 @@ from transformers import AutoModelForTokenClassification
 from grpo_pipeline.config import PromptConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.content import content_id
+from grpo_pipeline.models.folders import check_model_folder
 from grpo_pipeline.models.forms import QwenPrmForm, RlhflowForm, SolutionForm, StepwiseForm, TagForm
-from grpo_pipeline.models.loading import check_model_folder, load_config, load_tokenizer, pick_device, pick_dtype
+from grpo_pipeline.models.loading import load_config, load_tokenizer, pick_device, pick_dtype
 from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.prompts import PromptBuilder
 

@@ -33,6 +33,7 @@ from grpo_pipeline.problems.synthetic import (
     generate_problems,
 )
 from grpo_pipeline.prompts import build_prompt
+from grpo_pipeline.store.filesystem import apply_umask
 
 _IGNORED = -100
 
@@ -104,6 +105,7 @@ def make_tiny(out: Path, seed: int = 0, recipe: TinyRecipe | None = None, measur
     tokenizer.save_pretrained(out)
     figures = measure(model, tokenizer, measured, seed)
     write_card(out, figures, seed, recipe)
+    apply_umask(out)
 
 
 def demonstration_texts(recipe: TinyRecipe, seed: int) -> list[tuple[str, str]]:

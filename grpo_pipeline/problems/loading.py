@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from grpo_pipeline.config import ProblemsConfig
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.problems.decontamination import find_contamination
 from grpo_pipeline.problems.identity import normalise_text, problem_id
@@ -74,7 +75,7 @@ def load_problems(config: ProblemsConfig, seed: int, usable: Usable | None = Non
     for match, number in matches.group_by("match").len().sort("match").iter_rows():
         counts[f"dropped_contaminated_{match}"] = number
     if train.is_empty():
-        raise UserError(f"{config.source}: no training problem is left; dropped and counted: {dict(counts)}")
+        raise UserError(f"{config.source}: no training problem is left ({listed(counts)})")
     counts["train"], counts["eval"] = train.height, held_out.height
     parts = [train.with_columns(split=pl.lit("train")), held_out.with_columns(split=pl.lit("eval"))]
     return ProblemSet(pl.concat(parts).sort("problem_id"), dict(counts), matches)
@@ -124,7 +125,7 @@ def _read_both(
         if train.height <= config.eval_count:
             raise UserError(
                 f"{config.source}: has {train.height} usable problems, problems.eval_count = {config.eval_count} "
-                f"leaves none for training; lower it, or set problems.eval_source (counted: {dict(counts)})"
+                f"leaves none for training; lower it, or set problems.eval_source ({listed(counts)})"
             )
         return split_problems(train, config.eval_count, seed)
     if config.eval_source == SYNTHETIC:
@@ -171,7 +172,7 @@ def _read(source: str, config: ProblemsConfig, usable: Usable, counts: Counter[s
             "meta": problem.meta,
         }
     if not rows:
-        raise UserError(f"{source}: no usable problem among {len(records)} records; dropped: {dict(counts)}")
+        raise UserError(f"{source}: no usable problem among {len(records)} records ({listed(counts)})")
     return from_rows(rows.values(), "problems")
 
 

@@ -37,22 +37,36 @@ def read_records(source: str, hub_split: str = "train") -> list[RawRecord]:
     Raises:
         UserError: Missing or empty source, broken line, wrong form; names file and line.
     """
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = find_source(source)
+    if path is not None and path.is_dir():
         records = _read_data_set(str(path), None, hub_split)
-    elif path.suffix.lower() in SUFFIXES:
-        if not path.is_file():
-            raise UserError(f"{source}: no such problem file")
+    elif path is not None:
         records = _read_file(path)
-    elif path.exists() or source.startswith((".", "/", "~")):
-        what = "is none of these" if path.exists() else "does not exist"
-        raise UserError(f"{source}: {what}; problems are read from {', '.join(SUFFIXES)} files or a data set folder")
     else:
         name, _, configuration = source.partition(":")
         records = _read_data_set(name, configuration or None, hub_split)
     if not records:
         raise UserError(f"{source}: there are no records in it")
     return records
+
+
+def find_source(source: str) -> Path | None:
+    """The local file or folder of a source; None where only a Hugging Face id can be meant.
+
+    Raises:
+        UserError: The file is not there though it can be nothing else, or it is no file of problems.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if path.suffix.lower() in SUFFIXES:
+        if not path.is_file():
+            raise UserError(f"{source}: no such problem file")
+        return path
+    if path.exists() or source.startswith((".", "/", "~")):
+        what = "is none of these" if path.exists() else "does not exist"
+        raise UserError(f"{source}: {what}; problems are read from {', '.join(SUFFIXES)} files or a data set folder")
+    return None
 
 
 def _read_file(path: Path) -> list[RawRecord]:

@@ -8,6 +8,7 @@ or made a session of their own. Guards nest: a process may bear several marks.
     python -m grpo_pipeline.processes.guard MARK    # the watchdog; not for calling by hand
 """
 
+import contextlib
 import os
 import secrets
 import signal
@@ -54,7 +55,7 @@ class ProcessGuard:
         if self._watchdog is None:
             return
         if self._marked:
-            self._unmark()
+            self.unmark()
         self._watchdog.communicate()
         self._watchdog = None
 
@@ -66,12 +67,27 @@ class ProcessGuard:
     ) -> None:
         self.close()
 
-    def _unmark(self) -> None:
+    def unmark(self) -> None:
+        """Take the mark out of this process's own environment: what starts from now on is not guarded."""
         left = [mark for mark in os.environ.get(VARIABLE, "").split() if mark != self.mark]
         if left:
             os.environ[VARIABLE] = " ".join(left)
         else:
             os.environ.pop(VARIABLE, None)
+
+
+def await_exit(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a process, and kill it where an exception such as Ctrl-C ends the waiting.
+
+    Waits in small parts: the kernel may hand a signal to another thread than this one, which then has to look.
+    """
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(0.5)
+    except BaseException:
+        process.kill()
+        raise
 
 
 def package_path() -> str:

@@ -8,6 +8,7 @@ import polars as pl
 from grpo_pipeline.evaluation.oracle import judge_rollouts
 from grpo_pipeline.report.current import Described
 from grpo_pipeline.store import ArtifactRef
+from grpo_pipeline.store.manifest import DERIVED_STAGES
 from grpo_pipeline.tables import empty
 
 SETS = {"label_rollouts": "labelled", "evaluate_rollouts": "held-out", "policy": "training", "imported": "imported"}
@@ -99,7 +100,8 @@ def _labels(refs: Sequence[ArtifactRef]) -> pl.DataFrame:
     frames = [
         ref.scan("step_labels").select(*columns, pl.lit(ref.fingerprint).alias("labelled_in")).collect()
         for ref in refs
-        if "step_labels" in ref.tables
+        # What a person derived from the run's own labels is another opinion on the same steps, as in `tables.scan`.
+        if "step_labels" in ref.tables and ref.stage not in DERIVED_STAGES
     ]
     none = empty("step_labels").select(*columns, pl.lit("").alias("labelled_in"))
     return pl.concat([none, *frames]).unique(("rollout_id", "step_index"), keep="last", maintain_order=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from grpo_pipeline.counts import left_out
 from grpo_pipeline.report.current import Described
-from grpo_pipeline.store import ArtifactRef
 
 _BY_K = re.compile(r"(pass|maj|bon)(\d+)")
 
@@ -101,7 +101,7 @@ def _in_order(names: Sequence[str]) -> list[str]:
 
 
 def stage_costs(artifacts: Sequence[Described]) -> list[dict[str, Any]]:
-    """Seconds, tokens and rows of each artifact, also of those that an earlier run made."""
+    """Seconds, tokens, rows and what was left out of each artifact, also of those that an earlier run made."""
     return [
         {
             "stage": ref.stage,
@@ -110,7 +110,7 @@ def stage_costs(artifacts: Sequence[Described]) -> list[dict[str, Any]]:
             "seconds": round(manifest.timings.seconds, 3),
             "tokens": manifest.tokens,
             "rows": sum(table.rows for table in manifest.tables.values()),
-            "dropped": {name: count for name, count in manifest.counts.items() if name.startswith("dropped_")},
+            "left_out": "; ".join(f"{reason}: {n:,}" for reason, n in left_out(manifest.counts).items()),
         }
         for ref, manifest in artifacts
     ]
@@ -133,12 +133,6 @@ def aggregate_of(artifacts: Sequence[Described]) -> str:
         if ref.stage == "policy_evaluation" and "aggregate" in manifest.config:
             return str(manifest.config["aggregate"])
     return "min"
-
-
-def labelling_of(refs: Iterable[ArtifactRef]) -> dict[str, Any]:
-    """The settings of the newest labels; empty where nothing was labelled."""
-    stages = [ref for ref in refs if ref.stage == "step_labels"]
-    return dict(stages[-1].manifest().config.get("labelling", {})) if stages else {}
 
 
 def number(value: float | None) -> float | None:

@@ -53,18 +53,21 @@ def run_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override, e.g. policy.optimizer.lr=1e-5.")
     ] = None,
     round: Annotated[
-        int | None, typer.Option("--round", min=0, help="Run the stage of this round of the loop.")
+        int | None, typer.Option("--round", min=0, help="Stages: of which round of the loop; 0 where left out.")
     ] = None,
     purpose: Annotated[str, typer.Option(help=f"sample-rollouts: {', '.join(PURPOSES)}.")] = "label",
 ) -> None:
     """Run a job, or one stage of one round with whatever it needs and is missing, without Prefect.
 
     The functions, the store and so the artifacts are those of the flows: a flow finds what this made, and the other
-    way round. A name that is both (train-policy, evaluate-prm) is the stage where --round is given.
+    way round. A name that is both (train-policy, evaluate-prm) is the stage where --round is given. Any other stage is
+    that of round 0 without it, whatever rounds the run has by now: the same command gives the same artifact.
     """
     from grpo_pipeline.config import load_config
+    from grpo_pipeline.interrupts import keeps_work_in
     from grpo_pipeline.stages.progress_lines import print_line
     from grpo_pipeline.stages.rollouts import Purpose
+    from grpo_pipeline.stages.run import run_root
     from grpo_pipeline.stages.single import run_single
 
     if what not in (*JOBS, *STAGES):
@@ -72,13 +75,17 @@ def run_command(
     if purpose not in PURPOSES:
         raise UserError(f"--purpose {purpose}: give one of {', '.join(PURPOSES)}")
     settings = load_config(config, overrides or [])
+    keeps_work_in(run_root(settings))
     if what in JOBS and round is None:
         _run_job(what, settings)
         return
     if what not in STAGES:
         raise UserError(f"--round belongs to stages, and {what} is a job; leave it out")
 
-    run_single(settings, what.replace("-", "_"), round or 0, cast(Purpose, purpose), print_line)
+    stage = what.replace("-", "_")
+    if round is None and stage != "make_problems":  # problems have no round
+        typer.echo(f"{what} of round 0; --round N takes that of another", err=True)
+    run_single(settings, stage, round or 0, cast(Purpose, purpose), print_line)
 
 
 def _run_job(name: str, config: "RunConfig") -> None:

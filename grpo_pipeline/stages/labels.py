@@ -3,6 +3,7 @@
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.stages.rollouts import LazyEngine
 from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
@@ -136,9 +137,9 @@ def build_orm_rows(
 def _require_rows(counts: dict[str, int], kind: str, round: int) -> None:
     if counts["rows"] == 0:
         raise UserError(
-            f"no row to train the {kind} on among the solutions of round {round} ({counts}): label more of them "
-            "(labelling.problems, labelling.rollouts); where they are cut off raise sampling.max_tokens, where they "
-            "are too long reward_model.max_length"
+            f"no row to train the {kind} on among the solutions of round {round} ({listed(counts)}): label "
+            "more of them (labelling.problems, labelling.rollouts); where they are cut off raise sampling.max_tokens, "
+            "where they are too long reward_model.max_length"
         )
 
 
@@ -182,8 +183,8 @@ def build_pair_rows(
         )
         if rows.frame.is_empty():
             raise UserError(
-                f"no preference pair among the labelled solutions of round {round} ({rows.counts}): a problem needs a "
-                "correct and a wrong one; raise labelling.problems or labelling.rollouts"
+                f"no preference pair among the labelled solutions of round {round} ({listed(rows.counts)}): a "
+                "problem needs a correct and a wrong one; raise labelling.problems or labelling.rollouts"
             )
         return ShardResult(frames={"preference_pairs": rows.frame}, counts=rows.counts)
 

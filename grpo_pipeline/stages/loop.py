@@ -11,6 +11,7 @@ from grpo_pipeline.config import RunConfig
 from grpo_pipeline.labelling.receipt import render_receipt
 from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
+from grpo_pipeline.stages.inputs import check_inputs
 from grpo_pipeline.stages.rounds import Labelled, Measured, Round
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.stages.summary import write_report, write_summary
@@ -27,6 +28,7 @@ class MakeRound(Protocol):
 
 def iterate_rl(stages: Stages, config: RunConfig, make_round: MakeRound) -> tuple[Round, ...]:
     """Round 0 measures, labels and trains the first PRM; each further one trains the policy and refreshes it."""
+    check_inputs(config, "iterate-rl")
     if config.rounds > 0:
         check_ahead(config)
     problems = stages.make_problems(config)

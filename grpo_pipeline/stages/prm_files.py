@@ -16,6 +16,7 @@ from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
 from grpo_pipeline.processes.devices import hold_devices
+from grpo_pipeline.stages.inputs import find_dataset, find_file, find_prm
 from grpo_pipeline.stages.rollouts import few_shot_examples
 from grpo_pipeline.stages.run import ModelRef, Run, run_root
 from grpo_pipeline.store import ArtifactRef, ShardResult
@@ -39,14 +40,8 @@ def open_prm(config: RunConfig) -> ModelRef:
         UserError: It is not set, or the folder holds no model.
     """
     from grpo_pipeline.models.content import content_id
-    from grpo_pipeline.models.loading import check_model_folder
 
-    if config.prm_evaluation.model is None:
-        raise UserError("prm_evaluation.model is not set: give the reward model's folder")
-    if not config.prm_evaluation.files and not config.prm_evaluation.rollouts:
-        raise UserError("nothing to measure on: set prm_evaluation.files (FORM:PATH) or prm_evaluation.rollouts")
-    folder = Path(config.prm_evaluation.model)
-    check_model_folder(folder)
+    folder = find_prm(config)
     return ModelRef(folder=folder, model_id=content_id(folder))
 
 
@@ -56,15 +51,7 @@ def open_dataset(config: RunConfig, start: ModelRef) -> ArtifactRef:
     Raises:
         UserError: The folder holds no such rows, or rows of another tokenizer.
     """
-    from grpo_pipeline.inspect.opening import open_artifact
-
-    ref = open_artifact(config.prm_dataset or "")
-    table = "preference_pairs" if config.reward_model.kind == "pairwise" else "prm_dataset"
-    if table not in ref.tables:
-        raise UserError(
-            f"{ref}: no {table} table, which reward_model.kind = {config.reward_model.kind!r} is trained on; import "
-            "with --model, or give an artifact of stage prm_dataset"
-        )
+    ref = find_dataset(config)
     cut_by = ref.manifest().config.get("tokenizer")
     if ref.stage == IMPORTED_STAGE and cut_by != tokenizer_id(start.folder):
         raise UserError(
@@ -80,10 +67,8 @@ def import_labelled(config: RunConfig, entry: str) -> ArtifactRef:
     Raises:
         UserError: The entry is not FORM:PATH, or the file is not in that form.
     """
-    form, colon, path = entry.partition(":")
-    if not colon:
-        raise UserError(f"prm_evaluation.files: {entry!r} is not FORM:PATH, such as processbench:gsm8k.json")
-    return import_file(Path(path), form, run_root(config), split="eval")
+    form, path = find_file(entry)
+    return import_file(path, form, run_root(config), split="eval")
 
 
 def score_labelled(

@@ -15,6 +15,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.history import newest_round, rounds_up_to
+from grpo_pipeline.stages.inputs import check_inputs
 from grpo_pipeline.stages.loop import MakeRound
 from grpo_pipeline.stages.rounds import Round
 from grpo_pipeline.stages.run import Run, run_root
@@ -53,6 +54,7 @@ def next_round(stages: Stages, config: RunConfig, make_round: MakeRound, due: da
         UserError: Which round is the newest is not clear (`history.newest_round`), or the run's problems,
             starting model or kind of reward model have changed, so that rounds would no longer compare.
     """
+    check_inputs(config, "next-round")
     with _alone(config) as alone:
         if not alone:
             return NextRound(None, f"another run is making the next round of {run_root(config)}; this one ends")

@@ -9,6 +9,7 @@ from grpo_pipeline.config import RunConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.stages.ahead import check_ahead
 from grpo_pipeline.stages.catalog import Stages
+from grpo_pipeline.stages.inputs import check_inputs, check_problems
 from grpo_pipeline.stages.loop import rl_round
 from grpo_pipeline.stages.rollouts import Purpose
 from grpo_pipeline.stages.rounds import Round
@@ -63,6 +64,10 @@ def run_single(
     """
     if (reason := _why_lacking(config, name, round)) is not None:
         raise UserError(f"round {round} of this configuration has no stage {name.replace('_', '-')}: {reason}")
+    if name == "make_problems":
+        check_problems(config)
+    else:
+        check_inputs(config, "iterate-rl")
     if round > 0:
         check_ahead(config)
     until = _Until(name, round, purpose, report)

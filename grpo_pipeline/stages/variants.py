@@ -10,6 +10,7 @@ from grpo_pipeline.errors import UserError
 from grpo_pipeline.rewards import needs_reward_model
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.comparison import Trial
+from grpo_pipeline.stages.inputs import check_inputs
 from grpo_pipeline.stages.loop import label_round
 from grpo_pipeline.stages.rounds import Labelled
 from grpo_pipeline.stages.run import ModelRef
@@ -32,6 +33,7 @@ def compare_methods(stages: Stages, config: RunConfig, compare_one: CompareSeed)
     """
     if not config.comparison.variants:
         raise UserError("comparison.variants is empty; start from configs/compare_methods.toml")
+    check_inputs(config, "compare-methods")
     trials = [trial for seed in config.comparison.seeds for trial in compare_one(config, seed)]
     return stages.compare_trials(config, tuple(trials))
 

@@ -33,6 +33,7 @@ DERIVED_STAGES = frozenset({RELABEL_STAGE})
 """Those among them that hold a run's own table a second time, with other values for the same rows."""
 
 _STAGE_NAME = re.compile(r"[a-z0-9_]+")
+_OUTSIDE_MODEL = re.compile(r"model_\d+")
 _ARTIFACT_NAME = re.compile(r"(?P<stage>[a-z0-9_]+)-r(?P<round>\d+)-(?P<digits>[0-9a-f]{12})")
 
 
@@ -121,6 +122,16 @@ class Manifest(Record):
     receipt: dict[str, Any]
     timings: Timings
     created: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was made with, but for `outside_models`."""
+        return {name: value for name, value in self.config.items() if not _OUTSIDE_MODEL.fullmatch(name)}
+
+    @property
+    def outside_models(self) -> list[str]:
+        """Content ids of models from outside the store that it was made with; `stages.run.Run.spec` names them."""
+        return [str(value) for name, value in self.config.items() if _OUTSIDE_MODEL.fullmatch(name)]
 
     def known_files(self) -> set[str]:
         """Every file of the artifact, relative to its folder, the manifest included."""

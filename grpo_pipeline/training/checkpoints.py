@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.store.filesystem import apply_umask
 
 TENSORS, STATE = "tensors.safetensors", "state.json"
 _RNG_CPU, _RNG_CUDA = "rng/cpu", "rng/cuda"
@@ -60,6 +61,7 @@ def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], stat
     save_file(kept, staging / TENSORS)
     text = json.dumps({"step": step, "run": run, "state": state}, allow_nan=True)
     (staging / STATE).write_text(text, encoding="utf-8")
+    apply_umask(staging)
     for path in (staging / TENSORS, staging / STATE, staging):
         _fsync(path)
     if final.exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.processes.guard import ProcessGuard
+from grpo_pipeline.processes.guard import ProcessGuard, await_exit
 from grpo_pipeline.training.jobs import Job, JobResult, write_job
 
 RESULT, ERROR = "result.json", "error-{rank}.txt"
@@ -45,7 +45,8 @@ def launch_job(job: Job, folder: Path) -> JobResult:
     with ProcessGuard() as guard:
         # They find the user's functions where this process does.
         environment = guard.environment | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        code = subprocess.run(command, env=environment, check=False).returncode
+        # Out of the terminal's group: on Ctrl-C they end with the guard, and each says nothing of its own.
+        code = await_exit(subprocess.Popen(command, env=environment, start_new_session=True))
     errors = [path.read_text(encoding="utf-8") for path in sorted(folder.glob(ERROR.format(rank="*")))]
     if errors:
         raise UserError(errors[0])

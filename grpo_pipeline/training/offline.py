@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.prm_dataset import build_pairs
 from grpo_pipeline.prompts import PromptBuilder
@@ -63,7 +64,9 @@ def demonstration_data(
         rows[problem_id] = [response_row(prompt, response)]
         counts["demonstrations"] += 1
     if not rows:
-        raise UserError(f"no demonstration is left of {demonstrations.height}: {counts}; SFT needs gold_solution")
+        raise UserError(
+            f"no demonstration is left of {demonstrations.height} ({listed(counts)}); SFT needs gold_solution"
+        )
     return OfflineData(rows, {problem: [1.0] for problem in rows}, counts=counts)
 
 

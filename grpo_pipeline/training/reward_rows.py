@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from grpo_pipeline.config import RewardModelConfig
+from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.models.sequences import insert_tags
 from grpo_pipeline.prm_dataset import require_training_rows
@@ -138,7 +139,7 @@ def pair_rows(pairs: pl.DataFrame, config: RewardModelConfig, context: int | Non
             problem.append(problem_id)
         counts["rows"] += 1
     if not rows:
-        raise UserError(f"no pair to train the pairwise reward model on is left of {pairs.height}: {counts}")
+        raise UserError(f"no pair to train the pairwise reward model on is left of {pairs.height} ({listed(counts)})")
     return RewardRows(rows, [], problem, 2, counts)
 
 

@@ -42,8 +42,8 @@ def test_the_card_counts_and_names_what_it_was_made_from(folder):
         "| steps labelled good | 15 |",
         "| steps labelled wrong | 3 |",
         "- scripted: 6 solutions",
-        "  - sampling: `temperature=1.0, top_p=1.0`",
-        "  - labelling: `schedule=brute, completions=4`",
+        "  - sampling: `temperature = 1.0, top_p = 1.0`",
+        '  - labelling: `schedule = "brute", completions = 4`',
     ):
         assert line in card.splitlines()
 

@@ -135,11 +135,13 @@ def test_artifacts_without_labels_are_refused(run, tmp_path):
         export_artifact(run["label_rollouts"][0], "trl-stepwise", tmp_path / "x.jsonl")
     with pytest.raises(UserError, match="nothing to write as math-aps"):
         export_artifact(run["step_labels"][0], "math-aps", tmp_path / "x.jsonl")
+    with pytest.raises(UserError, match=r"\(left out: not from a math-aps file, .*: 6\)"):
+        export_artifact(run["step_labels"][0], "math-aps", tmp_path / "x.jsonl")
 
 
 def test_commands(run, tmp_path, capsys):
     import_command(write_lines(tmp_path / "b.jsonl", BENCH), "processbench", str(tmp_path / "store"))
-    assert "labelled_steps: 5" in capsys.readouterr().out
+    assert "steps with label: 5" in capsys.readouterr().out
     export_command(str(run["step_labels"][0]), tmp_path / "x.parquet", "trl-stepwise")
     assert pl.read_parquet(tmp_path / "x.parquet").columns == ["prompt", "completions", "labels"]
     with pytest.raises(UserError, match="--split test: use one of train, eval"):

@@ -17,7 +17,7 @@ from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.models.scoring import judge
 from grpo_pipeline.prompts import PromptBuilder
 from grpo_pipeline.stages import prm_files
-from grpo_pipeline.stages.jobs import open_rollouts
+from grpo_pipeline.stages.inputs import find_rollouts
 from grpo_pipeline.stages.models import base_policy, train_reward_model
 from grpo_pipeline.stages.problems import make_problems
 from grpo_pipeline.stages.rollouts import few_shot_examples
@@ -233,7 +233,7 @@ def test_best_of_n_of_sampled_solutions(world, tmp_path):
     """Scripted rollouts; the tiny random PRM's context holds them."""
     rollouts = str(make_run(tmp_path / "small")["evaluate_rollouts"][0])
     config = world("own", "own", files=(), rollouts=(rollouts,))
-    ref = open_rollouts(rollouts)
+    ref = find_rollouts(rollouts)
     prm = prm_files.open_prm(config)
     scores = prm_files.score_labelled(config, ref, prm)
     found = {

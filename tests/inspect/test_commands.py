@@ -15,7 +15,7 @@ from grpo_pipeline.inspect.opening import open_artifact, open_path
 from grpo_pipeline.inspect.run import in_order
 from grpo_pipeline.inspect.solutions import ShownSolution, ShownStep, colour, render_solution, sample_solutions
 from grpo_pipeline.schemas import TABLES
-from grpo_pipeline.store import Store
+from grpo_pipeline.store import ShardResult, StageSpec, Store
 from grpo_pipeline.tables import empty
 
 COMMANDS = ["inspect", "lineage", "diff", "verify", "gc", "import", "export", "check", "relabel", "audit", "make-tiny"]
@@ -52,6 +52,36 @@ def test_inspect_shows_labels_lineage_and_solutions(call, artifact):
     assert any("problems, round 0" in line for line in lines)
     assert any(line == "+ 0.75 3/4 Start with 2." for line in lines)
     assert any(line.startswith("- 0.00 outcome The answer is") for line in lines)
+
+
+def test_inspect_shows_settings_as_toml_and_counts_in_words(call, run_folder):
+    # Every kind of value, as a stage's sections have them.
+    settings = {
+        "labelling": {"schedule": "brute", "completer": None, "wave": {"on": True}},
+        "stop": ["\n"],
+        "model_1": "ab",
+    }
+    spec = StageSpec(stage="step_labels", version=1, round=5, config=settings, parents=(), seed=0)
+    counts = {"steps_unlabelled": 1234}
+    ref = Store(str(run_folder)).build(
+        spec, 1, lambda _: ShardResult({"step_labels": empty("step_labels")}, counts=counts)
+    )
+    printed = call("inspect", ref, "--rows", 0)
+    begin = printed.index("Settings")
+    assert [line.strip() for line in printed[begin : printed.index("Counts")].splitlines()] == [
+        "Settings",
+        r'stop = ["\n"]',
+        "",
+        "[labelling]",
+        'schedule = "brute"',
+        "completer = null",
+        "",
+        "[labelling.wave]",
+        "on = true",
+        "",
+    ]
+    assert "steps without label 1,234" in squeeze(printed)
+    assert "made with model ab from outside the store" in printed
 
 
 @pytest.mark.parametrize(
@@ -124,12 +154,52 @@ def test_gc_lists_first_and_removes_when_told(call, run_folder):
 
 def test_diff_of_a_relabelled_set(call, artifact, run_folder):
     out = call("relabel", artifact("step_labels"), "--rule", "threshold", "--threshold", 0.5)
-    lines = squeeze(call("diff", artifact("step_labels"), out.splitlines()[0]))
+    printed = call("diff", artifact("step_labels"), out.splitlines()[0])
+    lines = squeeze(printed)
+    assert "rule hard threshold" in lines
+    assert "threshold - 0.5" in lines
+    assert "B is made from A" in lines
+    # Both have the settings of the one that was sampled.
+    assert "Settings" not in printed
+    assert "labelling" not in printed
     # 3 wrong solutions with one step at 1 of 4 each.
     assert "good -> wrong 3" in lines
     assert "hard label unchanged 15" in lines
     assert "mean |difference| of soft labels 0" in lines
     assert "rows in both 18" in lines
+
+
+def test_diff_of_two_relabelled_sets_shows_their_rules_alone(call, artifact):
+    source = artifact("step_labels")
+    one, two = (
+        call("relabel", source, "--rule", "first_error", "--after", after).splitlines()[0] for after in ("zero", "keep")
+    )
+    sections = {s.title: s for s in diff_artifacts(open_artifact(one), open_artifact(two))}
+    assert sections["Label rule"].pairs == {
+        "rule": ("first_error", "first_error"),
+        "steps after the first error": ("zero", "keep"),
+        "cut-off completions": ("not_correct", "not_correct"),
+    }
+    assert "Settings" not in sections
+
+
+def test_diff_names_settings_that_changed_and_sections_of_one_stage_alone(artifact, run_folder):
+    def made(stage, **config):
+        spec = StageSpec(stage=stage, version=1, round=9, config=config, parents=(), seed=0)
+        return Store(str(run_folder)).build(spec, 1, lambda _: ShardResult({}))
+
+    one = made("label_rollouts", sampling={"temperature": 1.0, "stop": []}, group_size=4, prompt={"examples": 0})
+    two = made("greedy_rollouts", sampling={"temperature": 0.0, "stop": []}, group_size=4)
+    (section,) = (s for s in diff_artifacts(one, two) if s.title == "Settings")
+    assert section.pairs == {"sampling.temperature": ("1.0", "0.0")}
+    assert section.facts == {"only of A": "prompt"}
+    other = made("label_rollouts", sampling={"temperature": 1.0}, group_size=8)
+    (section,) = (s for s in diff_artifacts(one, other) if s.title == "Settings")
+    assert section.pairs == {
+        "sampling.stop": ("[]", "null"),
+        "group_size": ("4", "8"),
+        "prompt.examples": ("0", "null"),
+    }
 
 
 def test_diff_of_rounds_and_of_runs(call, artifact, run_folder):

@@ -1,4 +1,5 @@
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -191,3 +192,15 @@ def test_saved_description_is_json(policy_folder, tmp_path):
     RewardModel.from_policy(policy_folder, "prm", 0).save(tmp_path, parents=["a"], settings={"lr": 2e-5})
     data = json.loads((tmp_path / "grpo_pipeline.json").read_text())
     assert data == {"kind": "prm", "parents": ["a"], "settings": {"lr": 2e-5}}
+
+
+def test_a_saved_model_may_be_read_as_the_umask_says(untied_folder, tmp_path):
+    before = os.umask(0o027)
+    try:
+        model = RewardModel.from_policy(untied_folder, "pairwise", 0, with_lm_head=True)
+        model.save(tmp_path / "m", parents=[], settings={})
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "m").iterdir()}
+    assert modes.keys() >= {"model.safetensors", "lm_head.safetensors"}
+    assert set(modes.values()) == {0o640}

@@ -186,5 +186,7 @@ def test_the_recipe_runs_and_is_seeded(tmp_path):
         make_tiny(tmp_path / name, seed=3, recipe=recipe, measured=4)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "ab"]
     assert weights[0] == weights[1]
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "a").iterdir()}
+    assert len(modes) == 1, "the weights are not readable as the other files are"
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "a").config.head_dim == 32
     assert "The embedded model" in (tmp_path / "a" / "README.md").read_text(encoding="utf-8")

@@ -132,7 +132,7 @@ def test_near_copies_of_evaluation_problems_are_dropped_listed_and_counted(tmp_p
 def test_too_small_sources_say_what_to_do(tmp_path):
     with pytest.raises(UserError, match=r"has 3 usable problems, problems.eval_count = 3 leaves none"):
         load(write(tmp_path / "x.jsonl", numbered(3)))
-    with pytest.raises(UserError, match=r"no usable problem among 1 records.*gold_unreadable"):
+    with pytest.raises(UserError, match=r"no usable problem among 1 records.*the gold answer cannot be read: 1"):
         load(write(tmp_path / "y.jsonl", [("q", "words")]))
     same = write(tmp_path / "z.jsonl", numbered(3))
     with pytest.raises(UserError, match="no training problem is left"):
@@ -183,7 +183,9 @@ def test_long_questions_with_a_common_preamble_are_compared_in_time(tmp_path):
     rows = [{"question": f"{preamble} case{i} {i}", "gold_answer": str(i)} for i in range(8)]
     path = tmp_path / "p.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(UserError, match=r"no training problem is left; .*'dropped_contaminated_ngram': 4"):
+    with pytest.raises(
+        UserError, match=r"no training problem is left .*left out: its question is nearly an evaluation problem's: 4"
+    ):
         load_problems(ProblemsConfig(source=str(path), eval_count=4), seed=0)
 
 

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from grpo_pipeline.cli import app
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.exchange.importing import import_file
+from grpo_pipeline.labelling.commands import relabel_artifact
+from grpo_pipeline.labelling.rules import Rule
 from grpo_pipeline.report.current import current_artifacts
 from grpo_pipeline.report.distributions import calibration, labels_by_position, score_histograms
 from grpo_pipeline.report.evidence import SOLUTION_COLUMNS, Evidence, empty_frame, gather_evidence
@@ -62,6 +64,28 @@ def test_completions_are_counted_by_answer(made, html):
             assert step["completions"] == -1
     # The made labels draw anew for each rollout, while rollouts with a common prefix share one set of completions.
     assert shared < len(counted) / 2
+
+
+def test_relabelled_steps_change_nothing_and_count_once(html, tmp_path):
+    again = MadeRun(tmp_path / "made").whole()
+    for labels in again.store.artifacts(stage="step_labels"):
+        relabel_artifact(labels, Rule("threshold", 0.5))
+        relabel_artifact(labels, Rule("interval", 0.99))
+    write_report(again.store.root)
+    page = again.store.files.local("report.html").read_text(encoding="utf-8")
+    before, after = read_payload(html), read_payload(page)
+    for part in ("positions", "agreement", "calibration", "scores", "figures"):
+        assert after["charts"][part] == before["charts"][part]
+    assert after["solutions"] == before["solutions"]
+    tile = re.compile(r"labelled steps.*?</", re.DOTALL)
+    assert tile.findall(page) == tile.findall(html)
+    # Whatever the order in which artifacts are found.
+    described = current_artifacts(again.store)
+    assert {ref.stage for ref, _ in described} >= {"relabel", "step_labels"}
+    own, reverse = (gather_evidence(refs).steps for refs in (described, described[::-1]))
+    key = ["rollout_id", "step_index"]
+    columns = [*key, "soft", "hard", "label_source"]
+    assert own.select(columns).sort(key).equals(reverse.select(columns).sort(key))
 
 
 def test_the_page_is_one_file_that_loads_nothing(html):

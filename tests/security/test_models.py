@@ -12,9 +12,9 @@ from transformers import AutoModelForTokenClassification
 
 from grpo_pipeline.config import ModelConfig, RunConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.folders import check_model_folder
 from grpo_pipeline.models.importing import import_model
 from grpo_pipeline.models.loading import (
-    check_model_folder,
     load_policy,
     load_pretrained,
     load_tokenizer,

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from grpo_pipeline.cli import app
 from grpo_pipeline.config import parse_config
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.settings_text import toml_lines
 from grpo_pipeline.stages import command, jobs, loop, schedule
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.single import LOOP_STAGES, run_single
@@ -124,6 +126,21 @@ def test_the_command_says_what_was_found_and_made(config, tmp_path):
         (line,) = result.output.splitlines()
         assert line.startswith(f"{word}  {tmp_path}/typed/artifacts/problems-r0-")
         assert re.search(r"  \(round 0, \d+\.\d s, 12 rows\)$", line)
+
+
+def test_a_stage_without_a_round_is_that_of_round_0_and_says_so(config):
+    """Also in a run that has a later round: what a command makes must not depend on what was made before."""
+    settings = config.model_copy(update={"name": "rounds"})
+    run_single(settings, "sample_rollouts", 1)
+    path = Path(config.root, "rounds.toml")
+    path.write_text("\n".join(toml_lines(settings.model_dump(mode="json", exclude_none=True))))
+    result = CliRunner().invoke(app, ["run", "sample-rollouts", "--config", str(path)], catch_exceptions=False)
+    assert result.stderr == "sample-rollouts of round 0; --round N takes that of another\n"
+    *_, last = result.stdout.splitlines()
+    assert re.match(r"found  \S+/label_rollouts-r0-", last)
+    asked = CliRunner().invoke(app, ["run", "sample-rollouts", "--round", "1", "--config", str(path)])
+    assert asked.stderr == ""
+    assert "/label_rollouts-r1-" in asked.stdout.splitlines()[-1]
 
 
 def test_a_job_says_so_of_each_stage_as_it_ends(config):

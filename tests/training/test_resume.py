@@ -1,13 +1,17 @@
 """A run that is stopped at any step and started again ends with the same weights, bit for bit (on the CPU)."""
 
+import os
+
 import polars as pl
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from grpo_pipeline import rollouts
 from grpo_pipeline.config import ModelConfig, RewardModelConfig, TrainingConfig, parse_config
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.training import exploration
+from grpo_pipeline.training.checkpoints import save_checkpoint
 from grpo_pipeline.training.policy import train_policy
 from grpo_pipeline.training.reward_model import train_reward_model
 from tests.training.toy_policies import make_problems, parity_checker, save_policy
@@ -173,3 +177,13 @@ def test_a_checkpoint_of_another_configuration_is_refused(tmp_path, policy_dir):
         run(1, stopping(3, []))
     with pytest.raises(UserError, match="another configuration; delete the folder"):
         run(2)
+
+
+def test_a_checkpoint_may_be_read_as_the_umask_says(tmp_path):
+    before = os.umask(0o027)
+    try:
+        folder = save_checkpoint(tmp_path, 3, {"w": torch.zeros(2)}, {}, run="r")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == {"tensors.safetensors": 0o640, "state.json": 0o640}

@@ -163,5 +163,5 @@ function costSection(charts) {
   const colours = rounds.map((_, i) => roundColour(i, rounds.length));
   add("cost", card({ title: "Time by stage", about: `${seconds(total)} of work in all, also where an earlier run did it; one colour a round.`, wide: true, height: Math.max(60, 27 * rows.length),
     draw: (root, w, h) => bars(root, w, h, { rows, colours, roundNames: rounds.map((r) => `round ${r}`) }), key: rounds.map((r, i) => [`round ${r}`, colours[i]]),
-    table: () => ({ columns: ["artifact", "seconds", "tokens", "rows"], rows: charts.costs.map((c) => [c.name, c.seconds, c.tokens, c.rows]) }) }));
+    table: () => ({ columns: ["artifact", "seconds", "tokens", "rows", "left out"], rows: charts.costs.map((c) => [c.name, c.seconds, c.tokens, c.rows, c.left_out]) }) }));
 }
