@@ -1,0 +1,82 @@
+"""A Ray cluster to work on: a running one, or one on this machine for as long as a stage lasts."""
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from grpo_pipeline.config import WorkersConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes.guard import ProcessGuard
+
+_OBJECT_STORE_BYTES = 128 << 20
+"""Shards go by the store; what Ray carries is settings and completions on their way to the ledger."""
+
+
+@contextmanager
+def connect(workers: WorkersConfig) -> Iterator[Any]:
+    """The module `ray`, connected; a cluster that was started for this is gone after the block.
+
+    Raises:
+        UserError: Ray is not installed, or no cluster answers at the address.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports home unless told not to
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "workers.task_runner = 'ray': Ray is not installed; pip install 'grpo-pipeline[ray]', or set "
+            "workers.task_runner = 'threads'"
+        ) from None
+    with ExitStack() as stack:
+        with _same_termination():
+            if workers.ray_address is None:
+                _start(ray, workers, stack)
+            else:
+                _join(ray, workers.ray_address, stack)
+        yield ray
+
+
+def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpo-ray-", ignore_cleanup_errors=True))
+    # By the mark in their environment Ray's processes are found and ended, should this one be killed.
+    stack.enter_context(ProcessGuard(mark_environment=True))
+    stack.callback(ray.shutdown)  # before the guard and the folder go, also where not all of it starts
+    ray.init(
+        address="local",
+        num_cpus=workers.count * workers.num_cpus,
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE_BYTES,
+        logging_level="warning",
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+    )
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    if workers.num_gpus > gpus:
+        raise UserError(
+            f"workers.num_gpus = {workers.num_gpus}: Ray finds {gpus} GPUs on this machine; lower it, or name a "
+            "cluster that has them (workers.ray_address)"
+        )
+
+
+def _join(ray: Any, address: str, stack: ExitStack) -> None:
+    stack.callback(ray.shutdown)
+    try:
+        ray.init(address=address, logging_level="warning")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"workers.ray_address = {address!r}: no Ray cluster of the same Ray and Python versions answers there "
+            f"({error}); this machine has to belong to it: `ray start --address=HOST:PORT`"
+        ) from error
+
+
+@contextmanager
+def _same_termination() -> Iterator[None]:
+    """SIGTERM means afterwards what it meant: Ray would exit the process at once, where a stage closes its files."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
