@@ -24,6 +24,9 @@ def connect(workers: WorkersConfig) -> Iterator[Any]:
         UserError: Ray is not installed, or no cluster answers at the address.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports home unless told not to
+    if workers.ray_address is None:
+        # Ray's own switch, whose name tells of another use of it: a cluster of one machine, on the loopback alone.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
     except ImportError:
@@ -42,7 +45,9 @@ def connect(workers: WorkersConfig) -> Iterator[Any]:
 
 def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpo-ray-", ignore_cleanup_errors=True))
-    # By the mark in their environment Ray's processes are found and ended, should this one be killed.
+    # By the mark in their environment Ray's processes are found and ended, should this one be killed. Ray gives them
+    # titles, which would be written over their environment.
+    os.environ["SPT_NOENV"] = "1"
     stack.enter_context(ProcessGuard(mark_environment=True))
     stack.callback(ray.shutdown)  # before the guard and the folder go, also where not all of it starts
     ray.init(
@@ -51,7 +56,6 @@ def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
         logging_level="warning",
-        _node_ip_address="127.0.0.1",
         _temp_dir=folder,
     )
     gpus = int(ray.cluster_resources().get("GPU", 0))
