@@ -73,7 +73,8 @@ def _join(ray: Any, address: str, stack: ExitStack) -> None:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UserError(
             f"workers.ray_address = {address!r}: no Ray cluster of the same Ray and Python versions answers there "
-            f"({error}); this machine has to belong to it: `ray start --address=HOST:PORT`"
+            f"({error}); this machine has to belong to it (`ray start --address=HOST:PORT`), and where the cluster "
+            "asks for a token, RAY_AUTH_MODE=token has to be in the environment"
         ) from error
 
 
