@@ -1,6 +1,5 @@
 """What runs in the process of a worker on Ray: it opens the maker once, then makes shards as they are asked of it."""
 
-import logging
 import os
 import socket
 import sys
@@ -40,7 +39,6 @@ class Surroundings:
         sys.path += [entry for entry in self.path if entry not in sys.path]
         if self.gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        logging.getLogger("grpo_pipeline").setLevel(logging.INFO)
 
 
 class ShardWorker:

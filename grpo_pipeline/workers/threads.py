@@ -27,6 +27,12 @@ def run_in_threads(maker: ShardMaker, count: int, staging: Staging, todo: Sequen
                 yield make(index)
             return
         pool = ThreadPoolExecutor(min(count, len(todo)), thread_name_prefix="shards")
-        stack.callback(pool.shutdown, cancel_futures=True)
-        for future in as_completed([pool.submit(make, index) for index in todo]):
-            yield future.result()
+        try:
+            for future in as_completed([pool.submit(make, index) for index in todo]):
+                yield future.result()
+        except Exception:
+            pool.shutdown(cancel_futures=True)
+            raise
+        finally:
+            # Whoever cancels a stage gives it seconds, and a shard may take minutes.
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -26,11 +26,13 @@ from grpo_pipeline.store import Store
 from grpo_pipeline.workers import ray_answers
 from grpo_pipeline.workers.ray_ledger import KeptLedger, LedgerKeeper
 from tests.flows.conftest import MICRO
+from tests.store import test_store_s3
 from tests.store.conftest import make_checked
 from tests.workers.makers import KEY, SPEC, Maker, build
 
 ROOT = Path(__file__).parents[2]
 RAY = str(Path(sys.executable).parent / "ray")
+endpoint, s3 = test_store_s3.endpoint, test_store_s3.s3
 
 
 def on_ray(**settings):
@@ -191,6 +193,14 @@ def test_a_killed_stage_leaves_no_process_of_ray_and_goes_on(tmp_path, maker, cl
     made = build(tmp_path / "run", maker, on_ray())
     assert maker.made() == sorted(set(range(6)) - finished)
     assert made.read("checked").equals(Store(tmp_path / "plain").build(SPEC, 6, make_checked).read("checked"))
+
+
+@pytest.mark.slow
+def test_workers_write_to_an_object_store(tmp_path, maker, s3, clean_ray):
+    made = build(s3.root, replace(maker, ledger_folder=tmp_path / "ledger"), on_ray())
+    assert made.root.startswith("s3://")
+    assert made.read("checked").equals(Store(tmp_path / "plain").build(SPEC, 6, make_checked).read("checked"))
+    assert maker.made() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.fixture(scope="module")
