@@ -48,6 +48,7 @@ def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
     # By the mark in their environment Ray's processes are found and ended, should this one be killed. Ray gives them
     # titles, which would be written over their environment.
     os.environ["SPT_NOENV"] = "1"
+    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default, and a stage has nothing else to do
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # its default here; said, it is not remarked on at every start
     stack.enter_context(ProcessGuard(mark_environment=True))
     stack.callback(ray.shutdown)  # before the guard and the folder go, also where not all of it starts
