@@ -46,12 +46,13 @@ def _run_flow(module: str, config: Path | None, overrides: list[str]) -> None:
     from tasks.quiet import quiet_user_errors
 
     settings = load_config(config, overrides)  # refused before Prefect is even imported
+    from flows.command import run as run_flow
     from flows.server import require_server
 
     flow = getattr(importlib.import_module(f"flows.{module}"), module)
     quiet_user_errors()
     require_server(module.replace("_", "-"))
-    flow(settings)
+    run_flow(flow, settings)
 
 
 for _name, _help in FLOWS.items():

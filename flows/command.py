@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prefect.exceptions import Abort
+
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
@@ -33,7 +35,16 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
     try:
         config = load_config(options.config, overrides)
         require_server(str(getattr(flow, "name", "JOB")))
-        flow(config)
+        run(flow, config)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def run(flow: Callable[[RunConfig], Any], config: RunConfig) -> None:
+    """Run a flow; exits with 1 and a message where the server has ended the run, as for a cancelled one."""
+    try:
+        flow(config)
+    except Abort as ending:
+        sys.stderr.write(f"{ending}\n")
+        sys.exit(1)

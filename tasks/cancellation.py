@@ -47,7 +47,7 @@ def watch_for_cancellation() -> Iterator[None]:
 
     def check() -> None:
         if cancelled.is_set():
-            raise RunCancelledError
+            raise RunCancelledError("the run was cancelled")
 
     # The thread needs this one's context: Prefect finds the run and the server's address there.
     context = contextvars.copy_context()

@@ -234,7 +234,9 @@ def test_a_run_that_nobody_listens_for_ends_when_it_is_cancelled(tmp_path_factor
         for run in (job, one_round):
             assert server.await_state(run["id"], "CANCELLED", "CRASHED", "FAILED")["state"]["type"] == "CANCELLED"
         assert set(kept) <= set(artifacts(config))
-        assert "Traceback" not in (folder / "run.log").read_text()
+        shown = (folder / "run.log").read_text()
+        assert shown.endswith("Flow run was cancelled: its own process found out.\n")
+        assert "Traceback" not in shown
     finally:
         for one in reversed(processes):
             end(one)
