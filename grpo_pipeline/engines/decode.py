@@ -22,6 +22,7 @@ from grpo_pipeline.engines.steps import DecodeStep, LayerStates
 from grpo_pipeline.engines.stopping import StopRules
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.memory import is_out_of_memory
+from grpo_pipeline.models.threads import fitting_threads
 
 _PREFILL_TOKENS = 16384
 """Prompt tokens, padding included, in one prefill."""
@@ -105,9 +106,10 @@ class FastDecoder:
     ) -> str | None:
         """Decode until done (None) or until memory ran out (the reason); buffers are freed on return."""
         try:
-            batch = _Batch(self, waiting, sampling, rules, outputs, slots=slots)
-            while batch.fill():
-                batch.advance()
+            with fitting_threads([self.model], slots):
+                batch = _Batch(self, waiting, sampling, rules, outputs, slots=slots)
+                while batch.fill():
+                    batch.advance()
         except RuntimeError as error:  # torch.OutOfMemoryError is one; the CPU allocator raises it plainly
             if not is_out_of_memory(error):
                 raise

@@ -14,6 +14,7 @@ import torch
 from transformers import DynamicCache
 
 from grpo_pipeline.engines.forward import forward_logits
+from grpo_pipeline.models.threads import fitting_threads
 
 _HEADER_FROM = 16
 """Tokens from which on a common beginning is worth a forward pass of its own."""
@@ -93,5 +94,6 @@ class Prefill:
         cache = DynamicCache(config=self._model.config)
         for layer, (keys, values) in enumerate(past or ()):
             cache.update(keys.expand(len(rows), -1, -1, -1), values.expand(len(rows), -1, -1, -1), layer)
-        forward_logits(self._model, input_ids, cache)
+        with fitting_threads([self._model], input_ids.numel()):
+            forward_logits(self._model, input_ids, cache)
         return [(layer.keys, layer.values) for layer in cache.layers]

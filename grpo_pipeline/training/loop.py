@@ -57,6 +57,11 @@ def optimizer_step(optimizers: Mapping[str, Optimizer], runner: Runner, parts: S
     Returns:
         Metrics of the step: loss, grad_norm and learning_rate of each optimizer, and the losses' own.
     """
+    with runner.threads([row for part in parts for row in part.rows]):
+        return _step(optimizers, runner, parts)
+
+
+def _step(optimizers: Mapping[str, Optimizer], runner: Runner, parts: Sequence[Part]) -> dict[str, float]:
     processes = runner.processes
     while True:
         done = _unless_out_of_memory(runner, lambda: _accumulate(runner, parts))
@@ -167,7 +172,7 @@ def read_all(runner: Runner, rows: Sequence[Row], read: Callable[[MicroBatch], T
     """
 
     def read_own() -> list[tuple[list[int], Tensor]]:
-        with torch.no_grad(), runner.running(training=False):
+        with torch.no_grad(), runner.threads(rows), runner.running(training=False):
             batches = own_batches(runner.plan(rows), rows, runner.processes)
             pieces = [(chosen, read(runner.collate(rows, chosen)), counts) for chosen, counts in batches]
         return [(chosen, values) for chosen, values, counts in pieces if counts]

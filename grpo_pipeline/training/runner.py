@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from grpo_pipeline.config import TrainingConfig
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.models.threads import fitting_threads
 from grpo_pipeline.training import fused_llama
 from grpo_pipeline.training.batching import Row, plan_packed, plan_padded
 from grpo_pipeline.training.layouts import MicroBatch, check_packable, collate_packed, collate_padded, read_hidden
@@ -105,6 +106,13 @@ class Runner:
         tokens = sum(len(row.tokens) - (row.n_prompt if self._packing else 0) for row in rows) + sum(prompts.values())
         rounds = -(-tokens // (self.budget * count))
         return min(self.budget, max(MIN_BUDGET, -(-tokens // (rounds * count))))
+
+    @contextmanager
+    def threads(self, rows: Sequence[Row]) -> Iterator[None]:
+        """As many CPU threads as a micro-batch of these rows is worth."""
+        tokens = sum(len(row.tokens) for row in rows)
+        with fitting_threads(self.models, min(tokens, self.budget)):
+            yield
 
     @contextmanager
     def running(self, training: bool) -> Iterator[None]:

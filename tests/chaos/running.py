@@ -33,6 +33,8 @@ def environment(**more: str) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+        # By default a client waits a minute for a server that has gone, and each of a flow's nested calls does so anew.
+        "PREFECT_CLIENT_MAX_RETRIES": "1",
         **more,
     }
 
