@@ -9,9 +9,11 @@ import contextvars
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import Abort
 from prefect.logging import get_logger
@@ -92,7 +94,7 @@ def ending_the_run() -> Iterator[None]:
     try:
         yield
     except RunCancelledError:
-        state = Cancelled(message="Flow run was cancelled: its own process found out.")
+        state: State[Any] = Cancelled(message="Flow run was cancelled: its own process found out.")
         _log.info("this run was cancelled; it ends, and what is finished is kept")
         context = FlowRunContext.get()
         own = {context.flow_run.id} if context is not None and context.flow_run is not None else set()
@@ -100,5 +102,5 @@ def ending_the_run() -> Iterator[None]:
             for run in own | {_root()}:
                 client.set_flow_run_state(run, state, force=True)
         ending = Abort(state.message)
-        ending.state = state  # type: ignore[attr-defined]  (where Prefect's engine looks for it)
+        ending.state = state  # type: ignore[attr-defined]  # where Prefect's engine looks for it
         raise ending from None

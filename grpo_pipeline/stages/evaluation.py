@@ -18,6 +18,8 @@ from grpo_pipeline.workers.maker import Make
 
 VERSION = 1
 
+ScoreStage = Literal["step_scores", "solution_scores"]
+
 
 def score_rollouts(
     config: RunConfig,
@@ -27,7 +29,7 @@ def score_rollouts(
 ) -> ArtifactRef:
     """The reward model's scores: of every step, table `step_scores`, or of solutions, table `solution_scores`."""
     run = Run(config)
-    stage = "step_scores" if config.reward_model.kind == "prm" else "solution_scores"
+    stage: ScoreStage = "step_scores" if config.reward_model.kind == "prm" else "solution_scores"
     spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=config.model.dtype)
     if found := run.store.find(spec):
         return found
@@ -42,7 +44,7 @@ class ScoreShards:
     """Makes shards of a reward model's scores (`workers.maker.ShardMaker`)."""
 
     config: RunConfig
-    stage: Literal["step_scores", "solution_scores"]
+    stage: ScoreStage
     round: int
     rollouts: ArtifactRef
     reward_model: ModelRef

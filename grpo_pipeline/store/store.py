@@ -104,7 +104,8 @@ class Store:
 
         def one_by_one(staging: Staging, todo: Sequence[int]) -> Iterator[None]:
             for index in todo:
-                yield make_shard(staging, make, index)
+                make_shard(staging, make, index)
+                yield
 
         return self.build_by(spec, shards, one_by_one)
 

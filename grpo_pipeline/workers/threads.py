@@ -24,7 +24,8 @@ def run_in_threads(maker: ShardMaker, count: int, staging: Staging, todo: Sequen
         make = partial(make_shard, staging, stack.enter_context(maker.open(ledger)))
         if count == 1:
             for index in todo:
-                yield make(index)
+                make(index)
+                yield
             return
         pool = ThreadPoolExecutor(min(count, len(todo)), thread_name_prefix="shards")
         try:
