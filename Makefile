@@ -18,7 +18,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet 
 export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: venv quickstart test test-slow chaos chaos-quick audit check docs format test-vllm bench-quick bench clean
+.PHONY: venv quickstart test test-slow test-ray chaos chaos-quick audit check docs format test-vllm bench-quick bench clean
 
 # Two installs into one environment would break each other.
 .NOTPARALLEL:
@@ -48,6 +48,11 @@ test: $(WITH_TEST) $(WITH_DOCS)
 test-slow: $(WITH_TEST) $(WITH_DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"
 
+# Workers on a real Ray, which the tests start on this machine.
+test-ray: venv
+	$(PIP_INSTALL) -e '.[test,ray]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/workers
+
 # iterate-rl killed with SIGKILL at 50 seeded moments, and its result compared with that of a quiet run. Another seed:
 # make chaos CHAOS_SEED=7
 CHAOS := OMP_NUM_THREADS=1 CHAOS_SEED=$(or $(CHAOS_SEED),0) $(BIN)/python -m pytest -s -q -m chaos tests/chaos -k end_as
@@ -57,10 +62,11 @@ chaos: $(WITH_TEST)
 chaos-quick: $(WITH_TEST)
 	CHAOS_KILLS=5 $(CHAOS)
 
-# Known vulnerabilities of what is installed; needs the network, so it is no part of the checks.
+# Known vulnerabilities of the versions that are installed; needs the network, so it is no part of the checks. Strict:
+# what the service does not know is an error, where by default it would be passed over and the rest called clean.
 audit: venv
 	$(BIN)/python -m pip install -q pip-audit
-	$(BIN)/python -m pip_audit --skip-editable
+	$(BIN)/python -m pip_audit --strict --no-deps --disable-pip -r constraints.txt
 
 check: $(WITH_CHECK) $(WITH_DOCS)
 	$(BIN)/ruff check .

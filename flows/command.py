@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from prefect.exceptions import Abort
+
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.interrupts import EXIT_CODE, catch_interrupts, keeps_work_in
+from grpo_pipeline.processes.calls import start_server
 from grpo_pipeline.stages.inputs import check_inputs
 from grpo_pipeline.stages.run import run_root
 from tasks.quiet import quiet_user_errors
@@ -41,10 +44,23 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
         config = load_config(options.config, overrides)
         check_inputs(config, name)
         keeps_work_in(run_root(config))
+        if config.child_processes:
+            start_server()  # it imports what stages need while Prefect's server starts
         require_server(name)
-        flow(config)
+        run(flow, config)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error}
+")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(EXIT_CODE)
+
+
+def run(flow: Callable[[RunConfig], Any], config: RunConfig) -> None:
+    """Run a flow; exits with 1 and a message where the server has ended the run, as for a cancelled one."""
+    try:
+        flow(config)
+    except Abort as ending:
+        sys.stderr.write(f"{ending}
+")
+        sys.exit(1)

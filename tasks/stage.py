@@ -13,6 +13,7 @@ from prefect.states import Completed
 from grpo_pipeline.stages.isolation import run_stage
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef
+from tasks.cancellation import ending_the_run, watch_for_cancellation
 from tasks.keys import artifact_key
 from tasks.progress import progress_artifact
 from tasks.publish import publish
@@ -46,7 +47,7 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(stage)
     def run(*args: P.args, **kwargs: P.kwargs) -> R | State[R]:
-        with progress_artifact(*_address(stage, *args, **kwargs)):
+        with progress_artifact(*_address(stage, *args, **kwargs)), watch_for_cancellation():
             ref: R = run_stage(stage, *args, **kwargs)
         artifact = ref.artifact if isinstance(ref, ModelRef) else ref
         if artifact is None or ref in args:  # a model from outside, or one that was handed on (choose_completer)
@@ -63,7 +64,8 @@ def stage_task(stage: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(stage)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        state = prefect_task(*args, return_state=True, **kwargs)
+        with ending_the_run():
+            state = prefect_task(*args, return_state=True, **kwargs)
         result: R = state.result()
         return result
 

@@ -16,6 +16,7 @@ from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig, T
 from grpo_pipeline.config.run import RunConfig, StoreConfig
 from grpo_pipeline.config.training import NO_NUMBERS, LoraConfig, OptimizerConfig, TrainingConfig
 from grpo_pipeline.config.variants import seed_config, variant_config
+from grpo_pipeline.config.workers import WorkersConfig
 
 __all__ = [
     "EMBEDDED",
@@ -48,6 +49,7 @@ __all__ = [
     "TokenFormConfig",
     "TrainingConfig",
     "VariantConfig",
+    "WorkersConfig",
     "load_config",
     "parse_config",
     "seed_config",

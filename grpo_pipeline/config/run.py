@@ -14,6 +14,7 @@ from grpo_pipeline.config.labelling import LabellingConfig
 from grpo_pipeline.config.policy import PolicyConfig
 from grpo_pipeline.config.reward_model import ReplayConfig, RewardModelConfig
 from grpo_pipeline.config.training import TrainingConfig
+from grpo_pipeline.config.workers import WorkersConfig
 
 
 class StoreConfig(Section):
@@ -56,6 +57,7 @@ class RunConfig(Section):
     )
     prm_evaluation: PrmEvaluationConfig = PrmEvaluationConfig()
     store: StoreConfig = StoreConfig()
+    workers: WorkersConfig = WorkersConfig()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -77,6 +79,14 @@ class RunConfig(Section):
                 f"reward_model.kind = {self.reward_model.kind!r} scores whole solutions, and policy.grpo.supervision = "
                 "'process' needs step scores; set policy.grpo.supervision = 'outcome' with policy.reward.model_weight"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        gpus = self.engine.tensor_parallel_size if self.engine.kind == "vllm" else 1
+        for model in (self.model, self.labelling.completer):
+            if model is not None:
+                self.workers.check_places(model.device, gpus)
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """The transformers engine: the embedded default, on CPU or GPU, over a model that a trainer may share."""
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ class TransformersEngine:
         self._step: DecodeStep | None = None
         self._shape: CacheShape | None = None
         self._plain_only = False
+        self._turn = threading.Lock()
 
     @classmethod
     def load(cls, folder: Path, model_config: ModelConfig, engine_config: EngineConfig, model_id: str = "") -> Self:
@@ -84,11 +86,11 @@ class TransformersEngine:
     def generate(
         self, requests: Sequence[Request], sampling: SamplingParams, on_result: OnResult | None = None
     ) -> list[list[Sample]]:
-        """Sample every request (see `protocol.Engine.generate`)."""
+        """Sample every request (see `protocol.Engine.generate`); calls from several threads take turns."""
         check_prompts(requests, self.max_model_len)
         rules = StopRules(self._tokenizer, self._eos_ids, sampling.stop)
         outputs = Outputs(requests, rules, on_result)
-        with torch.inference_mode(), _evaluating(self.model):
+        with self._turn, torch.inference_mode(), _evaluating(self.model):
             decoder = self._fast_decoder() if self._config.decode == "fast" else None
             if decoder is not None:
                 decoder.decode(requests, sampling, rules, outputs)

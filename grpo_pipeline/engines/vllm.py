@@ -7,6 +7,7 @@ seeded request fails as soon as its prompt is prefilled in chunks, so chunked pr
 """
 
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +47,7 @@ class VllmEngine:
         self._tokenizer = tokenizer
         self._eos_ids = eos_ids
         self._guard = guard
+        self._turn = threading.Lock()
 
     @classmethod
     def load(cls, folder: Path, model: ModelConfig, engine: EngineConfig, model_id: str) -> Self:
@@ -72,13 +74,17 @@ class VllmEngine:
     def generate(
         self, requests: Sequence[Request], sampling: SamplingParams, on_result: OnResult | None = None
     ) -> list[list[Sample]]:
-        """Sample every request (see `protocol.Engine.generate`)."""
-        from vllm import TokensPrompt
-
+        """Sample every request (see `protocol.Engine.generate`); calls from several threads take turns."""
         check_sampling(sampling)
         check_prompts(requests, self.max_model_len)
-        rules = StopRules(self._tokenizer, self._eos_ids, sampling.stop)
-        outputs = Outputs(requests, rules, on_result)
+        outputs = Outputs(requests, StopRules(self._tokenizer, self._eos_ids, sampling.stop), on_result)
+        with self._turn:
+            self._generate(requests, sampling, outputs)
+        return outputs.results()
+
+    def _generate(self, requests: Sequence[Request], sampling: SamplingParams, outputs: Outputs) -> None:
+        from vllm import TokensPrompt
+
         core = self._llm.llm_engine
         try:
             for index, request in enumerate(requests):
@@ -93,7 +99,6 @@ class VllmEngine:
             # Leave nothing behind that the next call would get back.
             core.abort_request([f"{i}/{j}" for i, r in enumerate(requests) for j in range(len(r.seeds))])
             raise
-        return outputs.results()
 
     def update_weights(self, weights: Any, model_id: str) -> None:
         """Take new weights, of the same model, and forget everything cached with the old ones.

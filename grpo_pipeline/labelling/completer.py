@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from grpo_pipeline.engines.protocol import Engine, Request, Sample, SamplingParams, TokenizerLike
 from grpo_pipeline.labelling.evidence import Kind, Tally, kind_of
-from grpo_pipeline.labelling.ledger import Draw, Ledger, PrefixKey
+from grpo_pipeline.labelling.ledger import CompletionLedger, Draw, PrefixKey
 from grpo_pipeline.labelling.prefixes import continuation_text, ends_at_once, prefix_text
 from grpo_pipeline.progress import Bar
 from grpo_pipeline.rollouts import Checker, run_checker
@@ -90,7 +90,7 @@ class Completer:
         sampling: SamplingParams,
         *,
         seed: int,
-        ledger: Ledger,
+        ledger: CompletionLedger,
         checker: Checker,
         checker_version: str,
     ) -> None:

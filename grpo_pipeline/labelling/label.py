@@ -12,7 +12,7 @@ from grpo_pipeline.engines.protocol import Engine, SamplingParams
 from grpo_pipeline.labelling.completer import Completer, Prefix
 from grpo_pipeline.labelling.evidence import Tally, Truncated, wilson_interval
 from grpo_pipeline.labelling.jobs import Job, JobBuilder, steps_by_rollout
-from grpo_pipeline.labelling.ledger import Ledger
+from grpo_pipeline.labelling.ledger import CompletionLedger, Ledger
 from grpo_pipeline.labelling.schedules.base import Settings
 from grpo_pipeline.progress import Bar, progress
 from grpo_pipeline.rollouts import Checker, resolve_checker, sampling_params
@@ -53,7 +53,7 @@ def label_steps(
     sampling: SamplingConfig | SamplingParams,
     *,
     seed: int,
-    ledger: Ledger | None = None,
+    ledger: CompletionLedger | None = None,
     checker: Checker | None = None,
     checker_version: str | None = None,
 ) -> LabelResult:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import polars as pl
 
@@ -124,6 +124,34 @@ def sampling_hash(sampling: SamplingParams) -> str:
     """Hash of everything in the sampling parameters that decides a draw."""
     temperature, top_p = repr(float(sampling.temperature)), repr(float(sampling.top_p))
     return derive_id(temperature, top_p, sampling.max_tokens, *sampling.stop)
+
+
+class CompletionLedger(Protocol):
+    """What sampling asks of a ledger: `Ledger`, or one that another process keeps (`workers.ray_ledger`)."""
+
+    def find(self, key: PrefixKey, first: int, end: int) -> list[Draw]:
+        """See `Ledger.find`."""
+        ...
+
+    def new_claimant(self) -> str:
+        """See `Ledger.new_claimant`."""
+        ...
+
+    def claim(self, keys: Iterable[PrefixKey], claimant: str) -> set[PrefixKey]:
+        """See `Ledger.claim`."""
+        ...
+
+    def release(self, keys: Iterable[PrefixKey], claimant: str) -> None:
+        """See `Ledger.release`."""
+        ...
+
+    def add(self, key: PrefixKey, draws: Sequence[Draw], claimant: str | None = None) -> None:
+        """See `Ledger.add`."""
+        ...
+
+    def set_verdicts(self, checked: Iterable[tuple[PrefixKey, Draw]]) -> None:
+        """See `Ledger.set_verdicts`."""
+        ...
 
 
 class Ledger:

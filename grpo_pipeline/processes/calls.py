@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -25,6 +26,9 @@ R = TypeVar("R")
 _PACKET = 1 << 16
 _END_LIMIT_S = 9.0
 """Longest wait for a cancelled call's processes; the server kills them after `server.GRACE_S`."""
+
+each_second: ContextVar[Callable[[], None] | None] = ContextVar("each_second", default=None)
+"""Called about every second while a call is under way; what it raises ends the call, as a cancellation does."""
 
 
 class ChildError(RuntimeError):
@@ -82,7 +86,7 @@ def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 
 def _answer(connection: socket.socket) -> dict[str, Any]:
     """The call's last message; empty where the process died without one."""
-    for message in messages(connection, _check_main_thread):
+    for message in messages(connection, _check):
         if "counts" in message:
             relay([Count(**count) for count in message["counts"]])
         elif "log" in message:
@@ -93,10 +97,12 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
     return {}
 
 
-def _check_main_thread() -> None:
+def _check() -> None:
     # A call in a thread would hold up the interpreter's end until it is done.
     if not threading.main_thread().is_alive():
         raise ChildError("this process is ending, and the call with it")
+    if (further := each_second.get()) is not None:
+        further()
 
 
 class _Call:

@@ -1,13 +1,24 @@
 """Stages that measure, on held-out problems only: the policy, its reward model, and the labels."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
+from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.processes.devices import hold_devices
-from grpo_pipeline.stages.run import ModelRef, Run
+from grpo_pipeline.stages.run import ModelRef, Run, problem_shards, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.workers.build import build_in_shards
+from grpo_pipeline.workers.maker import Make
 
 VERSION = 1
+
+ScoreStage = Literal["step_scores", "solution_scores"]
 
 
 def score_rollouts(
@@ -17,28 +28,59 @@ def score_rollouts(
     reward_model: ModelRef,
 ) -> ArtifactRef:
     """The reward model's scores: of every step, table `step_scores`, or of solutions, table `solution_scores`."""
-    from grpo_pipeline.models.reward import RewardModel
-    from grpo_pipeline.models.scoring import score_outcomes, score_steps
-
     run = Run(config)
-    place = config.model
-    kind = config.reward_model.kind
-    stage = "step_scores" if kind == "prm" else "solution_scores"
-    spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=place.dtype)
+    stage: ScoreStage = "step_scores" if config.reward_model.kind == "prm" else "solution_scores"
+    spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=config.model.dtype)
+    if found := run.store.find(spec):
+        return found
+    solved = rollouts.scan("rollouts").select(pl.col("problem_id").unique()).collect()["problem_id"]
+    shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
+    maker = ScoreShards(config, stage, round, rollouts, reward_model, shards)
+    return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
 
-    def make(_: int) -> ShardResult:
-        with hold_devices(place.device, f"run {config.name}: {stage}, round {round}"):
+
+@dataclass(frozen=True)
+class ScoreShards:
+    """Makes shards of a reward model's scores (`workers.maker.ShardMaker`)."""
+
+    config: RunConfig
+    stage: ScoreStage
+    round: int
+    rollouts: ArtifactRef
+    reward_model: ModelRef
+    shards: list[list[str]]
+    ledger_folder: None = None
+
+    @contextmanager
+    def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
+        """See `ShardMaker.open`."""
+        from grpo_pipeline.models.reward import RewardModel
+        from grpo_pipeline.models.scoring import score_outcomes, score_steps
+
+        place, budget = self.config.model, self.config.training.tokens_per_microbatch
+        tables = ("rollouts", "steps") if self.stage == "step_scores" else ("rollouts",)
+        frames = {table: self.rollouts.scan(table, "full") for table in tables}
+        turn = threading.Lock()
+        with hold_devices(place.device, f"run {self.config.name}: {self.stage}, round {self.round}"):
             model = RewardModel.load(
-                reward_model.folder, dtype=place.dtype, device=place.device, trust_remote_code=place.trust_remote_code
+                self.reward_model.local_folder(),
+                dtype=place.dtype,
+                device=place.device,
+                trust_remote_code=place.trust_remote_code,
             )
-            frame, budget = rollouts.read("rollouts"), config.training.tokens_per_microbatch
-            if kind == "prm":
-                scores = score_steps(model, frame, rollouts.read("steps"), tokens_per_batch=budget)
-            else:
-                scores = score_outcomes(model, frame, tokens_per_batch=budget)
-        return ShardResult(frames={stage: scores})
 
-    return run.store.build(spec, 1, make)
+            def make(shard: int) -> ShardResult:
+                first, last = self.shards[shard][0], self.shards[shard][-1]
+                mine = pl.col("problem_id").is_between(pl.lit(first), pl.lit(last))
+                part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
+                with turn:
+                    if self.stage == "step_scores":
+                        scores = score_steps(model, part["rollouts"], part["steps"], tokens_per_batch=budget)
+                    else:
+                        scores = score_outcomes(model, part["rollouts"], tokens_per_batch=budget)
+                return ShardResult(frames={self.stage: scores})
+
+            yield make
 
 
 def evaluate_policy(

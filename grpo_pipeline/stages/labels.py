@@ -1,13 +1,21 @@
 """Stage 3: what reward models train on: step labels from completions (METHOD 1), verdicts, and pairs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
 import polars as pl
 
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.stages.rollouts import LazyEngine
+from grpo_pipeline.labelling.ledger import CompletionLedger
+from grpo_pipeline.stages.rollouts import engine_of_stage
 from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.workers.build import build_in_shards
+from grpo_pipeline.workers.maker import Make
 
 VERSION = 1
 
@@ -24,9 +32,6 @@ def label_steps(
     The ledger lies beside the artifacts, in ``ledger/``: a larger N, another schedule or a restart samples
     only what is missing.
     """
-    from grpo_pipeline.labelling.label import label_steps as label
-    from grpo_pipeline.labelling.ledger import Ledger
-
     run = Run(config)
     place = config.labelling.completer or config.model
     spec = run.spec(
@@ -40,38 +45,61 @@ def label_steps(
     )
     if found := run.store.find(spec):
         return found
-    # Lazily: memory holds one shard's rows at a time, however many there are.
-    frames = {table: rollouts.scan(table, "full") for table in ("rollouts", "checked", "steps")}
-    gold = problems.scan("problems", "full").select("problem_id", "gold_answer").collect()
-    solved = frames["rollouts"].select(pl.col("problem_id").unique()).collect()["problem_id"]
+    solved = rollouts.scan("rollouts").select(pl.col("problem_id").unique()).collect()["problem_id"]
     shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
+    maker = LabelShards(config, round, problems, rollouts, completer, shards, run.scratch("ledger"))
+    return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
 
-    what = f"run {config.name}: step_labels, round {round}"
-    with LazyEngine(config.engine, place, completer, what) as engine_of, Ledger(run.scratch("ledger")) as ledger:
 
-        def make(shard: int) -> ShardResult:
-            # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
-            mine = pl.col("problem_id").is_between(pl.lit(shards[shard][0]), pl.lit(shards[shard][-1]))
-            part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
-            result = label(
-                gold,
-                part["rollouts"],
-                part["checked"],
-                part["steps"],
-                engine_of(),
-                config.labelling,
-                config.sampling,
-                seed=config.seed,
-                ledger=ledger,
-            )
-            return ShardResult(
-                frames={"completions": result.completions, "step_labels": result.step_labels},
-                counts=result.counts,
-                tokens=int(result.completions["n_tokens"].sum()),
-                receipt=result.receipt,
-            )
+@dataclass(frozen=True)
+class LabelShards:
+    """Makes shards of step labels (`workers.maker.ShardMaker`)."""
 
-        return run.store.build(spec, shard_plan(shards), make)
+    config: RunConfig
+    round: int
+    problems: ArtifactRef
+    rollouts: ArtifactRef
+    completer: ModelRef
+    shards: list[list[str]]
+    ledger_folder: Path
+
+    @contextmanager
+    def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
+        """See `ShardMaker.open`."""
+        from grpo_pipeline.labelling.label import label_steps as label
+
+        config = self.config
+        # Lazily: memory holds one shard's rows at a time, however many there are.
+        frames = {table: self.rollouts.scan(table, "full") for table in ("rollouts", "checked", "steps")}
+        gold = self.problems.scan("problems", "full").select("problem_id", "gold_answer").collect()
+        place = config.labelling.completer or config.model
+        what = f"run {config.name}: step_labels, round {self.round}"
+        with engine_of_stage(config.engine, place, self.completer, what) as engine:
+
+            def make(shard: int) -> ShardResult:
+                # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
+                first, last = self.shards[shard][0], self.shards[shard][-1]
+                mine = pl.col("problem_id").is_between(pl.lit(first), pl.lit(last))
+                part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
+                result = label(
+                    gold,
+                    part["rollouts"],
+                    part["checked"],
+                    part["steps"],
+                    engine,
+                    config.labelling,
+                    config.sampling,
+                    seed=config.seed,
+                    ledger=ledger,
+                )
+                return ShardResult(
+                    frames={"completions": result.completions, "step_labels": result.step_labels},
+                    counts=result.counts,
+                    tokens=int(result.completions["n_tokens"].sum()),
+                    receipt=result.receipt,
+                )
+
+            yield make
 
 
 def build_prm_rows(

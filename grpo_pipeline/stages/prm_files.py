@@ -4,6 +4,10 @@ Texts are written in the PRM's own form (`models.forms`). Own PRMs on own rollou
 sampled tokens, as `iterate-rl` does.
 """
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +19,17 @@ from grpo_pipeline.exchange.artifacts import own_solutions
 from grpo_pipeline.exchange.importing import import_file, tokenizer_id
 from grpo_pipeline.exchange.records import StepRecord, hard, settle_neutral
 from grpo_pipeline.exchange.tables import read_solutions
+from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.processes.devices import hold_devices
 from grpo_pipeline.stages.inputs import find_dataset, find_file, find_prm
 from grpo_pipeline.stages.rollouts import few_shot_examples
-from grpo_pipeline.stages.run import ModelRef, Run, run_root
+from grpo_pipeline.stages.run import ModelRef, Run, problem_shards, run_root, shard_plan
 from grpo_pipeline.store import ArtifactRef, ShardResult
 from grpo_pipeline.store.manifest import IMPORTED_STAGE
 from grpo_pipeline.store.sources import sources_of
 from grpo_pipeline.tables import from_rows
+from grpo_pipeline.workers.build import build_in_shards
+from grpo_pipeline.workers.maker import Make
 
 if TYPE_CHECKING:
     from grpo_pipeline.evaluation.labelled import LabelledSet
@@ -97,43 +104,73 @@ def score_labelled(
         **own,
     )
 
-    def make(_: int) -> ShardResult:
+    if found := run.store.find(spec):
+        return found
+    shards = problem_shards(
+        sorted({problem for (_, problem), _ in _records(solutions)}), config.store.problems_per_shard
+    )
+    maker = LabelledScoreShards(config, solutions, prm, problems, shards)
+    return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
+
+
+@dataclass(frozen=True)
+class LabelledScoreShards:
+    """Makes shards of a PRM's scores of texts (`workers.maker.ShardMaker`)."""
+
+    config: RunConfig
+    solutions: ArtifactRef
+    prm: ModelRef
+    problems: ArtifactRef | None
+    shards: list[list[str]]
+    ledger_folder: None = None
+
+    @contextmanager
+    def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
+        """See `ShardMaker.open`."""
         from grpo_pipeline.models.forms import score_texts
         from grpo_pipeline.models.others import open_prm as load
 
-        usable, skipped = _scorable(_records(solutions))
-        examples = few_shot_examples(problems.read("problems"), config).iter_rows(named=True) if problems else ()
-        place, form_name = config.model, config.prm_evaluation.form
+        config, place = self.config, self.config.model
+        examples = few_shot_examples(self.problems.read("problems"), config) if self.problems else None
+        by_problem: dict[str, list[Named]] = {}
+        for named in _records(self.solutions):
+            by_problem.setdefault(named[0][1], []).append(named)
+        turn = threading.Lock()
         with hold_devices(place.device, f"run {config.name}: labelled_scores"):
             model, form = load(
-                prm.folder,
-                form_name,
+                self.prm.local_folder(),
+                config.prm_evaluation.form,
                 prompt=config.prompt,
-                examples=examples,
+                examples=() if examples is None else examples.iter_rows(named=True),
                 dtype=place.dtype,
                 device=place.device,
             )
-            scores = score_texts(
-                model,
-                form,
-                [(record.question, record.steps) for _, record in usable],
-                tokens_per_batch=config.training.tokens_per_microbatch,
-            )
-        rows = [
-            {
-                "rollout_id": name,
-                "problem_id": problem,
-                "step_index": index,
-                "score": float(value),
-                "prm_id": prm.model_id,
-            }
-            for ((name, problem), record), values in zip(usable, scores, strict=True)
-            for index, value in enumerate(values)
-            if _is_whole(record) or record.labels[index] is not None
-        ]
-        return ShardResult({"step_scores": from_rows(rows, "step_scores")}, counts=skipped)
 
-    return run.store.build(spec, 1, make)
+            def make(shard: int) -> ShardResult:
+                records = [named for problem in self.shards[shard] for named in by_problem[problem]]
+                usable, skipped = _scorable(records)
+                with turn:
+                    scores = score_texts(
+                        model,
+                        form,
+                        [(record.question, record.steps) for _, record in usable],
+                        tokens_per_batch=config.training.tokens_per_microbatch,
+                    )
+                rows = [
+                    {
+                        "rollout_id": name,
+                        "problem_id": problem,
+                        "step_index": index,
+                        "score": float(value),
+                        "prm_id": self.prm.model_id,
+                    }
+                    for ((name, problem), record), values in zip(usable, scores, strict=True)
+                    for index, value in enumerate(values)
+                    if _is_whole(record) or record.labels[index] is not None
+                ]
+                return ShardResult({"step_scores": from_rows(rows, "step_scores")}, counts=skipped)
+
+            yield make
 
 
 def evaluate_labelled(

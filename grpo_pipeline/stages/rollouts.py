@@ -1,12 +1,15 @@
 """Stage 2: solutions sampled from a policy, checked and split into steps."""
 
-from contextlib import ExitStack
-from typing import Literal, Self
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
 from grpo_pipeline.config import EngineConfig, ModelConfig, RunConfig, SamplingConfig
 from grpo_pipeline.engines.protocol import Engine
+from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.seeds import derive_seed
 from grpo_pipeline.stages.run import (
     ModelRef,
@@ -17,6 +20,8 @@ from grpo_pipeline.stages.run import (
     shard_plan,
 )
 from grpo_pipeline.store import ArtifactRef, ShardResult
+from grpo_pipeline.workers.build import build_in_shards
+from grpo_pipeline.workers.maker import Make
 
 VERSION = 1
 
@@ -36,11 +41,6 @@ def sample_rollouts(
     Solutions to be labelled come from training problems (a seeded choice of `labelling.problems` in each
     round); all others from the held-out ones.
     """
-    from grpo_pipeline.labelling.steps import split_rollouts
-    from grpo_pipeline.prompts import PromptBuilder
-    from grpo_pipeline.rollouts import check_rollouts
-    from grpo_pipeline.rollouts import sample_rollouts as sample
-
     run = Run(config)
     sampling, group_size = _plan(config, purpose)
     spec = run.spec(
@@ -58,38 +58,63 @@ def sample_rollouts(
     )
     if found := run.store.find(spec):
         return found
-    frame = problems.read("problems")
-    examples = few_shot_examples(frame, config)
-    chosen = _choose(frame, config, purpose, run.seed("choose", purpose, round))
+    chosen = _choose(problems.read("problems"), config, purpose, run.seed("choose", purpose, round))
     shards = problem_shards(chosen["problem_id"].to_list(), config.store.problems_per_shard)
+    maker = RolloutShards(config, purpose, round, problems, policy, shards)
+    return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
 
-    what = f"run {config.name}: {purpose}_rollouts, round {round}"
-    with LazyEngine(config.engine, config.model, policy, what) as engine_of:
 
-        def make(shard: int) -> ShardResult:
-            engine = engine_of()
-            part = chosen.filter(pl.col("problem_id").is_in(shards[shard]))
+@dataclass(frozen=True)
+class RolloutShards:
+    """Makes shards of sampled solutions (`workers.maker.ShardMaker`)."""
+
+    config: RunConfig
+    purpose: Purpose
+    round: int
+    problems: ArtifactRef
+    policy: ModelRef
+    shards: list[list[str]]
+    ledger_folder: None = None
+
+    @contextmanager
+    def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
+        """See `ShardMaker.open`."""
+        from grpo_pipeline.labelling.steps import split_rollouts
+        from grpo_pipeline.prompts import PromptBuilder
+        from grpo_pipeline.rollouts import check_rollouts
+        from grpo_pipeline.rollouts import sample_rollouts as sample
+
+        config, stage = self.config, f"{self.purpose}_rollouts"
+        sampling, group_size = _plan(config, self.purpose)
+        frame = self.problems.read("problems")
+        examples = few_shot_examples(frame, config)
+        what = f"run {config.name}: {stage}, round {self.round}"
+        with engine_of_stage(config.engine, config.model, self.policy, what) as engine:
             prompts = PromptBuilder(engine.tokenizer, config.prompt, examples.iter_rows(named=True))
-            sampled = sample(
-                part,
-                engine,
-                prompts,
-                sampling,
-                group_size=group_size,
-                stage=f"{purpose}_rollouts",
-                round=round,
-                seed=config.seed,
-            )
-            checked = check_rollouts(sampled.frame, part)
-            steps = split_rollouts(sampled.frame, engine.tokenizer, config.labelling.splitter)
-            tokens = int(sampled.frame["token_ids"].list.len().sum())
-            return ShardResult(
-                frames={"rollouts": sampled.frame, "checked": checked, "steps": steps},
-                counts=sampled.counts,
-                tokens=tokens,
-            )
 
-        return run.store.build(spec, shard_plan(shards), make)
+            def make(shard: int) -> ShardResult:
+                part = frame.filter(pl.col("problem_id").is_in(self.shards[shard]))
+                sampled = sample(
+                    part,
+                    engine,
+                    prompts,
+                    sampling,
+                    group_size=group_size,
+                    stage=stage,
+                    round=self.round,
+                    seed=config.seed,
+                )
+                return ShardResult(
+                    frames={
+                        "rollouts": sampled.frame,
+                        "checked": check_rollouts(sampled.frame, part),
+                        "steps": split_rollouts(sampled.frame, engine.tokenizer, config.labelling.splitter),
+                    },
+                    counts=sampled.counts,
+                    tokens=int(sampled.frame["token_ids"].list.len().sum()),
+                )
+
+            yield make
 
 
 def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame:
@@ -101,10 +126,9 @@ def few_shot_examples(problems: pl.DataFrame, config: RunConfig) -> pl.DataFrame
     return worked.filter(pl.col("problem_id").is_in(ranked[:wanted])).sort("problem_id")
 
 
-class LazyEngine:
-    """An engine that is opened when first asked for: a stage with nothing left to sample loads no model.
-
-    It has its GPU to itself from then on; an engine on a server needs none here.
+@contextmanager
+def engine_of_stage(config: EngineConfig, place: ModelConfig, model: ModelRef, what: str) -> Iterator[Engine]:
+    """An engine that has its GPU to itself; one on a server needs none here.
 
     Args:
         config: The engine's settings.
@@ -112,33 +136,14 @@ class LazyEngine:
         model: The model.
         what: What it is for, as others who wait for the GPU are told.
     """
+    from grpo_pipeline.engines.opening import open_engine
+    from grpo_pipeline.processes.devices import hold_devices
 
-    def __init__(self, config: EngineConfig, place: ModelConfig, model: ModelRef, what: str) -> None:
-        self.config = config
-        self.place = place
-        self.model = model
-        self.what = what
-        self.engine: Engine | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __call__(self) -> Engine:
-        """The engine, opened now if it was not."""
-        if self.engine is None:
-            from grpo_pipeline.engines.opening import open_engine
-            from grpo_pipeline.processes.devices import hold_devices
-
-            if self.config.kind != "server":
-                count = self.config.tensor_parallel_size if self.config.kind == "vllm" else 1
-                self._stack.enter_context(hold_devices(self.place.device, self.what, count))
-            self.engine = open_engine(self.model.folder, self.place, self.config, model_id=self.model.model_id)
-            self._stack.callback(self.engine.close)
-        return self.engine
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    with ExitStack() as stack:
+        if config.kind != "server":
+            count = config.tensor_parallel_size if config.kind == "vllm" else 1
+            stack.enter_context(hold_devices(place.device, what, count))
+        yield stack.enter_context(open_engine(model.local_folder(), place, config, model_id=model.model_id))
 
 
 def _plan(config: RunConfig, purpose: Purpose) -> tuple[SamplingConfig, int]:

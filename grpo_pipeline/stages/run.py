@@ -1,5 +1,6 @@
 """What a stage needs to know of its run, and what it says of the models it makes."""
 
+import socket
 from pathlib import Path
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from grpo_pipeline.config import ModelConfig, RunConfig
 from grpo_pipeline.entry_point import source_hash
+from grpo_pipeline.errors import UserError
 from grpo_pipeline.seeds import derive_id, derive_seed
 from grpo_pipeline.store import ArtifactRef, StageSpec, Store
 
@@ -25,6 +27,21 @@ class ModelRef(BaseModel):
     folder: Path
     model_id: str
     artifact: ArtifactRef | None = None
+
+    def local_folder(self) -> Path:
+        """The folder on the machine that asks: a worker elsewhere downloads the model of a remote store itself.
+
+        Raises:
+            UserError: The model lies outside the store, and this machine has no such folder.
+        """
+        if self.folder.is_dir():
+            return self.folder
+        if self.artifact is not None:
+            return self.artifact.model_path()
+        raise UserError(
+            f"{self.folder}: no such model folder on {socket.gethostname()}, where a worker on Ray runs; put the model "
+            "on a folder that all machines share"
+        )
 
 
 class Run:

@@ -12,7 +12,6 @@ runs/quickstart/
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,11 @@ from grpo_pipeline.store.artifact import ArtifactRef, make_ref, read_manifest
 from grpo_pipeline.store.build import Build
 from grpo_pipeline.store.filesystem import explain, is_disk_full, make_folder, open_files
 from grpo_pipeline.store.manifest import ARTIFACTS, LOCKS, MANIFEST, STAGING, StageSpec, parse_artifact_name
-from grpo_pipeline.store.shards import DEFAULT_ROWS_PER_GROUP, ShardResult, make_shard, shard_key
+from grpo_pipeline.store.shards import DEFAULT_ROWS_PER_GROUP, ShardResult, Staging, make_shard, shard_key
 
-RunAll = Callable[[Callable[[int], None], Sequence[int]], Iterable[Any]]
-"""Runs a function (which can be pickled) for every index, in any order, yielding as each is done."""
+RunAll = Callable[[Staging, Sequence[int]], Iterable[Any]]
+"""Makes the shards of these indices into a staging folder (`shards.make_shard`), in any order, yielding as each is
+done."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,9 +93,24 @@ class Store:
         spec: StageSpec,
         shards: int | Sequence[str],
         make: Callable[[int], ShardResult],
-        run_all: RunAll = map,
     ) -> ArtifactRef:
-        """Make an artifact shard by shard, or take the one that is there.
+        """Make an artifact shard by shard, one after the other, or take the one that is there (see `build_by`).
+
+        Args:
+            spec: What to make.
+            shards: As for `build_by`.
+            make: Shard index -> its rows; must depend on spec and index alone.
+        """
+
+        def one_by_one(staging: Staging, todo: Sequence[int]) -> Iterator[None]:
+            for index in todo:
+                make_shard(staging, make, index)
+                yield
+
+        return self.build_by(spec, shards, one_by_one)
+
+    def build_by(self, spec: StageSpec, shards: int | Sequence[str], run_all: RunAll) -> ArtifactRef:
+        """Have an artifact's shards made by others, or take the artifact that is there.
 
         Each shard is written as it finishes. A build that was killed goes on with the shards that are
         missing, and its result equals, row for row, that of an undisturbed one.
@@ -104,9 +119,7 @@ class Store:
             spec: What to make.
             shards: Their number, or a text for each that says what is in it: where those differ from an
                 earlier session's, its shards are made again.
-            make: Shard index -> its rows; must depend on spec and index alone.
-            run_all: How the missing shards are made: one after the other, or a pool's map. `make` has to
-                be picklable for workers in other processes, which write their shards themselves.
+            run_all: Has the missing shards made, by workers of any kind, which write them themselves.
 
         Raises:
             UserError: Disk full, store read-only or gone; what was finished is kept.
@@ -117,19 +130,19 @@ class Store:
         plan = [str(i) for i in range(shards)] if isinstance(shards, int) else list(shards)
         with self.open_build(spec, plan) as build:
             if build.ref is None:
-                self._make_missing(build, len(plan), make, run_all)
+                self._make_missing(build, len(plan), run_all)
                 build.finish()
         assert build.ref is not None
         return build.ref
 
-    def _make_missing(self, build: Build, total: int, make: Callable[[int], ShardResult], run_all: RunAll) -> None:
+    def _make_missing(self, build: Build, total: int, run_all: RunAll) -> None:
         def missing() -> list[int]:
             return [i for i in range(total) if build.staging.marker(shard_key(i)) is None]
 
         todo = missing()
         with progress(f"{build.spec.stage}, round {build.spec.round}", total, "shards") as bar:
             bar.advance(total - len(todo))
-            for _ in run_all(partial(make_shard, build.staging, make), todo):
+            for _ in run_all(build.staging, todo):
                 bar.advance()
         left = missing()
         if left:

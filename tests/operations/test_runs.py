@@ -201,3 +201,42 @@ def test_a_served_run_outlives_a_restart_of_the_server(tmp_path_factory, config)
     finally:
         for process in reversed(processes):
             end(process)
+
+
+def test_a_run_that_nobody_listens_for_ends_when_it_is_cancelled(tmp_path_factory, config):
+    """As after a restart of the server that the worker's listening did not outlive: here a flow from a shell."""
+    folder, port = tmp_path_factory.mktemp("unheard"), free_port()
+    processes = []
+    try:
+        process, server = start_server(folder, port)
+        processes.append(process)
+        config |= {"name": "unheard", "rounds": 1, "policy": config["policy"] | {"steps": 300}}
+        command = [sys.executable, "-m", "flows.cli", "iterate-rl", *overrides(config)]
+        with (folder / "run.log").open("wb") as log:
+            flow = subprocess.Popen(
+                command, cwd=ROOT, env=server.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        processes.append(flow)
+        await_round(config)
+        await_training(server, "unheard")
+        end(process)
+        process, server = start_server(folder, port)
+        processes.append(process)
+        runs = server.api("/flow_runs/filter", {"flow_runs": {"name": {"any_": ["unheard", "unheard-round-1"]}}})
+        job, one_round = sorted(runs, key=lambda run: len(run["name"]))
+        running = {psutil.Process(flow.pid), *psutil.Process(flow.pid).children(recursive=True)}
+        kept = artifacts(config)
+        server.prefect("flow-run", "cancel", job["id"])
+        asked = server.reached(job["id"], "CANCELLING")
+        gone, alive = psutil.wait_procs(running, timeout=120)
+        assert not alive
+        print(f"all processes had ended {time.time() - asked:.1f} s after the command")
+        for run in (job, one_round):
+            assert server.await_state(run["id"], "CANCELLED", "CRASHED", "FAILED")["state"]["type"] == "CANCELLED"
+        assert set(kept) <= set(artifacts(config))
+        shown = (folder / "run.log").read_text()
+        assert shown.endswith("Flow run was cancelled: its own process found out.\n")
+        assert "Traceback" not in shown
+    finally:
+        for one in reversed(processes):
+            end(one)

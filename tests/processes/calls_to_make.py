@@ -66,3 +66,8 @@ def start_family(log: Path, deaf: bool) -> None:
             time.sleep(0.05)
     finally:
         log.with_suffix(".closed").write_text("yes")
+
+
+def say_pid_and_sleep(folder: Path) -> None:
+    (folder / str(os.getpid())).touch()
+    time.sleep(60)

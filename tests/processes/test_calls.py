@@ -89,6 +89,24 @@ def test_errors_come_back():
         run_in_child(calls_to_make.fail, "exit")
 
 
+def test_a_check_that_raises_ends_the_call_and_its_process(tmp_path):
+    class StopError(BaseException):
+        pass
+
+    def check():
+        if started := list(tmp_path.glob("*")):
+            raise StopError(started[0].name)
+
+    before = calls.each_second.set(check)
+    try:
+        with pytest.raises(StopError) as stopped:
+            run_in_child(calls_to_make.say_pid_and_sleep, tmp_path)
+    finally:
+        calls.each_second.reset(before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(str(stopped.value)), 0)
+
+
 def test_log_records_and_counts_come_through(caplog):
     seen = []
 

@@ -74,6 +74,9 @@ def test_a_setting_that_changes_rows_is_a_new_artifact(fingerprint, stage, overr
         ("policy", "training.checkpoint_every=3"),
         ("policy", "evaluation.samples=3"),
         ("step_scores", "policy.steps=3"),
+        ("rollouts", "workers.count=3"),
+        ("step_labels", "workers.task_runner=ray"),
+        ("step_scores", "workers.task_runner=ray"),
     ],
 )
 def test_a_setting_that_changes_nothing_is_the_same_artifact(fingerprint, stage, override):

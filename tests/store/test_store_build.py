@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +21,7 @@ from safetensors.torch import save_file
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.store import ArtifactRef, ShardResult, StageSpec, Store
 from grpo_pipeline.store.gc import plan_gc
-from grpo_pipeline.store.shards import Staging, merge_receipts
+from grpo_pipeline.store.shards import Staging, make_shard, merge_receipts
 from grpo_pipeline.tables import from_rows
 
 
@@ -162,7 +163,11 @@ def test_shards_of_another_cut_are_not_mixed_in(store, helpers):
 
 def test_workers_write_their_shards_themselves(store, built, helpers):
     with ThreadPoolExecutor(3) as pool:
-        ref = store.build(helpers.spec(pool=1), 6, helpers.make, run_all=pool.map)
+        ref = store.build_by(
+            helpers.spec(pool=1),
+            6,
+            lambda staging, todo: pool.map(partial(make_shard, staging, helpers.make), todo),
+        )
     alone = store.build(helpers.spec(pool=0), 6, helpers.make)
     assert ref.read("checked").equals(alone.read("checked"))
     staging = Staging(store.root, "f" * 64, "staging/x/data")
@@ -171,7 +176,7 @@ def test_workers_write_their_shards_themselves(store, built, helpers):
 
 def test_a_pool_that_loses_shards_is_found_out(store, helpers):
     with pytest.raises(RuntimeError, match=r"without shards \[0, 1\]"):
-        store.build(helpers.spec(), 2, helpers.make, run_all=lambda work, todo: [])
+        store.build_by(helpers.spec(), 2, lambda staging, todo: [])
 
 
 def test_a_stage_may_yield_several_tables_and_open_columns(store, helpers):

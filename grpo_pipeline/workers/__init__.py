@@ -1,0 +1,12 @@
+"""Who makes the shards of a stage: threads of its process, or workers on Ray.
+
+A stage that is cut into shards says how one is made (`maker.ShardMaker`), and `build.build_in_shards` hands that to
+workers of the configured kind. They write into the staging folder of the one artifact; what is finished there is
+skipped by the next session, and the builder publishes.
+
+threads.py        threads, which share what the maker opened
+on_ray.py         the workers on Ray: started, given shards, replaced where they are lost
+ray_cluster.py    a cluster: a running one, or one for this stage alone
+ray_worker.py     what runs in a worker's process
+ray_ledger.py     the ledger of completions, which one process keeps for workers on other machines
+"""

@@ -1,0 +1,170 @@
+"""Workers on Ray: each an actor with a model of its own, which is given one shard after another."""
+
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpo_pipeline.config import WorkersConfig
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.store.shards import Staging, shard_key
+from grpo_pipeline.workers.maker import ShardMaker
+from grpo_pipeline.workers.ray_answers import answer_of
+from grpo_pipeline.workers.ray_cluster import connect
+from grpo_pipeline.workers.ray_ledger import kept_ledger
+from grpo_pipeline.workers.ray_worker import ShardWorker, Surroundings
+
+_LOSSES = 3
+"""Workers that may die in a row, without a shard finished in between, before the stage gives up."""
+
+_SECONDS_BETWEEN_MESSAGES = 60.0
+_CLOSE_LIMIT_S = 10.0
+_VISIBLE_LIMIT_S = 120.0
+"""Longest that a file which another machine wrote may take to be seen here; NFS keeps old news for a minute."""
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerLostError(RuntimeError):
+    """Workers on Ray died again and again."""
+
+
+def run_on_ray(maker: ShardMaker, workers: WorkersConfig, staging: Staging, todo: Sequence[int]) -> Iterator[None]:
+    """Make shards by workers on Ray, yielding as each is done; with nothing to do no cluster is asked for.
+
+    A worker that is lost (its machine went down, the system killed it for memory) is replaced, and the shard that it
+    was at is made by another.
+
+    Raises:
+        UserError: As making a shard raises it; no Ray, no cluster, or a store that its machines do not share.
+        WorkerLostError: Three workers in a row were lost.
+    """
+    if not todo:
+        return
+    with connect(workers) as ray, kept_ledger(ray, maker.ledger_folder) as keeper:
+        crew = _Crew(ray, maker, staging, workers, keeper)
+        try:
+            for index in crew.run(todo):
+                _await_file(staging, index)
+                yield
+            crew.close()
+        finally:
+            crew.kill()
+
+
+def _await_file(staging: Staging, index: int) -> None:
+    deadline = time.monotonic() + _VISIBLE_LIMIT_S
+    while staging.marker(shard_key(index)) is None:
+        if time.monotonic() > deadline:
+            raise UserError(
+                f"{staging.root}: a worker on Ray has written shard {index} there, and it is not to be seen from this "
+                "machine: root has to be a folder that all machines share, or an fsspec URL (s3://)"
+            )
+        time.sleep(1.0)
+
+
+@dataclass(frozen=True)
+class _Worker:
+    name: str
+    actor: Any
+
+
+class _Crew:
+    """The workers of one stage.
+
+    Args:
+        ray: The connected module.
+        maker: How shards are made.
+        staging: Where they are written.
+        workers: How many workers, and what each reserves.
+        keeper: Handle of the ledger's keeper, or None.
+    """
+
+    def __init__(self, ray: Any, maker: ShardMaker, staging: Staging, workers: WorkersConfig, keeper: Any) -> None:
+        self._ray = ray
+        self._arguments = (maker, staging, keeper)
+        self._workers = workers
+        self._keeper = keeper
+        self._surroundings = Surroundings(str(Path.cwd()), [path for path in sys.path if path], workers.num_gpus)
+        self._actor = ray.remote(ShardWorker).options(num_cpus=workers.num_cpus, num_gpus=workers.num_gpus)
+        self._hired = 0
+        self._crew: list[_Worker] = []
+        # Answer that is waited for -> who gives it, and the shard that it makes; None while it opens the maker.
+        self._at_work: dict[Any, tuple[_Worker, int | None]] = {}
+
+    def run(self, todo: Sequence[int]) -> Iterator[int]:
+        """Have the shards made; their indices, as each is done."""
+        from ray.exceptions import OutOfMemoryError, RayActorError
+
+        waiting, left, losses = deque(todo), len(todo), 0
+        for _ in range(min(self._workers.count, len(todo))):
+            self._hire()
+        while left:
+            answer = self._next_answer()
+            worker, index = self._at_work.pop(answer)
+            try:
+                answer_of(answer)
+            except (RayActorError, OutOfMemoryError) as error:
+                losses += 1
+                if losses == _LOSSES:
+                    raise WorkerLostError(
+                        f"{losses} workers on Ray were lost one after another; finished shards are kept, run it again. "
+                        f"Of the last one Ray says: {error}"
+                    ) from error
+                _log.warning("a worker on Ray was lost, another takes its place: %s", str(error).splitlines()[-1])
+                if index is not None:
+                    waiting.appendleft(index)
+                self._replace(worker)
+                continue
+            if waiting:
+                shard = waiting.popleft()
+                self._at_work[worker.actor.make.remote(shard)] = (worker, shard)
+            if index is not None:
+                left, losses = left - 1, 0
+                yield index
+
+    def close(self) -> None:
+        """Have every worker let go of its model and end what it started."""
+        answers = [worker.actor.close.remote() for worker in self._crew]
+        self._ray.wait(answers, num_returns=len(answers), timeout=_CLOSE_LIMIT_S)
+
+    def kill(self) -> None:
+        """End the workers' processes."""
+        for worker in self._crew:
+            self._ray.kill(worker.actor)
+        self._crew.clear()
+
+    def _hire(self) -> None:
+        name = f"worker-{self._hired}"
+        worker = _Worker(name, self._actor.remote(name, *self._arguments))
+        self._hired += 1
+        self._crew.append(worker)
+        self._at_work[worker.actor.open.remote(self._surroundings)] = (worker, None)
+
+    def _replace(self, worker: _Worker) -> None:
+        self._crew.remove(worker)
+        if self._keeper is not None:
+            answer_of(self._keeper.leave.remote(worker.name))
+        self._hire()
+
+    def _next_answer(self) -> Any:
+        while True:
+            answers, _ = self._ray.wait(list(self._at_work), timeout=_SECONDS_BETWEEN_MESSAGES)
+            if answers:
+                return answers[0]
+            opening = sum(shard is None for _, shard in self._at_work.values())
+            if opening == len(self._at_work):
+                _log.warning(
+                    "no worker on Ray has begun yet: each wants %d CPUs and %d GPUs of one machine; free are %s",
+                    self._workers.num_cpus,
+                    self._workers.num_gpus,
+                    {
+                        name: amount
+                        for name, amount in self._ray.available_resources().items()
+                        if name in ("CPU", "GPU")
+                    },
+                )

@@ -1,0 +1,259 @@
+"""Shards made on a real Ray, which is started on this machine: the rows of threads, lost workers, and no process left.
+
+What needs no Ray comes first.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from grpo_pipeline.config import parse_config
+from grpo_pipeline.errors import UserError
+from grpo_pipeline.labelling.ledger import Ledger
+from grpo_pipeline.processes.guard import VARIABLE
+from grpo_pipeline.stages.catalog import Stages
+from grpo_pipeline.stages.loop import iterate_rl, rl_round
+from grpo_pipeline.store import Store
+from grpo_pipeline.workers import ray_answers
+from grpo_pipeline.workers.ray_ledger import KeptLedger, LedgerKeeper
+from tests.flows.conftest import MICRO
+from tests.operations.conftest import end, free_port
+from tests.store import test_store_s3
+from tests.store.conftest import make_checked
+from tests.workers.makers import KEY, SPEC, Maker, build
+
+ROOT = Path(__file__).parents[2]
+RAY = str(Path(sys.executable).parent / "ray")
+endpoint, s3 = test_store_s3.endpoint, test_store_s3.s3
+
+
+def on_ray(**settings):
+    return parse_config({"workers": {"task_runner": "ray", "count": 2, **settings}}, "test").workers
+
+
+@pytest.fixture
+def maker(tmp_path):
+    return Maker(tmp_path / "log")
+
+
+def test_without_ray_one_is_told_what_to_install(tmp_path, maker, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"Ray is not installed; pip install 'grpo-pipeline\[ray\]'"):
+        build(tmp_path, maker, on_ray())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"workers": {"num_gpus": 1}}, "num_gpus: only for workers on Ray"),
+        ({"workers": {"ray_address": "auto"}}, "ray_address: only for workers on Ray"),
+        ({"workers": {"task_runner": "ray", "ray_address": "ray://head:10001"}}, "Ray's client, ray://, will not do"),
+        ({"workers": {"task_runner": "ray"}, "model": {"device": "cuda"}}, "gives a worker on Ray no GPU"),
+        ({"workers": {"task_runner": "ray", "num_gpus": 1}, "model": {"device": "cuda:1"}}, "which GPU a worker gets"),
+        ({"workers": {"task_runner": "ray", "num_gpus": 2}}, "a worker's model takes 1"),
+        (
+            {
+                "workers": {"task_runner": "ray", "num_gpus": 1},
+                "engine": {"kind": "vllm", "tensor_parallel_size": 2},
+            },
+            "a worker's model takes 2",
+        ),
+        ({"workers": {"task_runner": "dask"}}, "workers.task_runner"),
+    ],
+)
+def test_combinations_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(UserError) as refused:
+        parse_config(settings, "test")
+    assert message in str(refused.value)
+
+
+def test_a_kept_ledger_excludes_its_workers_and_frees_what_a_dead_one_claimed(tmp_path, monkeypatch):
+    keeper = LedgerKeeper(tmp_path)
+    monkeypatch.setattr(ray_answers, "answer_of", lambda answer: answer)
+    handle = type("Handle", (), {"ask": type("Ask", (), {"remote": staticmethod(keeper.ask)})})
+    first, second = KeptLedger(handle, "worker-0"), KeptLedger(handle, "worker-1")
+    one, two = first.new_claimant(), second.new_claimant()
+    assert one != two
+    assert first.claim([KEY], one) == {KEY}
+    assert second.claim([KEY], two) == set()
+    keeper.leave("worker-0")
+    assert second.claim([KEY], two) == {KEY}
+    second.release([KEY], two)
+    third = KeptLedger(handle, "worker-2")
+    assert third.claim([KEY], third.new_claimant()) == {KEY}
+
+
+@pytest.fixture(scope="module")
+def _ray():
+    # Said outright, since a driver that names an address does not look for a token by itself.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # the loopback alone (`ray_cluster`)
+        pytest.importorskip("ray")
+        subprocess.run([RAY, "get-auth-token", "--generate"], check=True, capture_output=True)
+        yield
+
+
+def ray_processes():
+    """Processes of Ray on this machine."""
+    names = ("raylet", "gcs_server", "ray::", "ray/_private", "ray/dashboard")
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        command = " ".join(process.info["cmdline"] or [])
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(name in command for name in names):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def clean_ray(_ray):
+    """Ray's processes before the test, of which it may leave no more."""
+    before = set(ray_processes())
+    yield before
+    gone, alive = psutil.wait_procs(set(ray_processes()) - before, timeout=20)
+    assert not alive, [" ".join(one.cmdline()) for one in alive]
+
+
+@pytest.mark.slow
+def test_workers_open_once_and_share_the_ledger_of_this_machine(tmp_path, maker, clean_ray):
+    maker = replace(maker, ledger_folder=tmp_path / "ledger")
+    term, marks = signal.getsignal(signal.SIGTERM), os.environ.get(VARIABLE)
+    made = build(tmp_path / "ray", maker, on_ray())
+    plain = Store(tmp_path / "plain").build(SPEC, 6, make_checked)
+    assert made.read("checked").equals(plain.read("checked"))
+    lines = maker.lines()
+    assert sorted(what for _, what in lines) == ["0", "1", "2", "3", "4", "5", "close", "close", "open", "open"]
+    assert len({process for process, _ in lines}) == 2
+    assert str(os.getpid()) not in {process for process, _ in lines}
+    with Ledger(maker.ledger_folder) as ledger:
+        draws = ledger.find(KEY, 0, 99)
+    assert [(draw.index, draw.answer) for draw in draws] == [(shard, str(shard)) for shard in range(6)]
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert signal.getsignal(signal.SIGTERM) is term
+    assert os.environ.get(VARIABLE) == marks
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_replaced_and_its_claims_are_void(tmp_path, maker, clean_ray):
+    maker = replace(maker, die=2, ledger_folder=tmp_path / "ledger")
+    build(tmp_path / "run", maker, on_ray())
+    assert maker.made() == [0, 1, 2, 3, 4, 5]
+    openers = [process for process, what in maker.lines() if what == "open"]
+    assert len(openers) == len(set(openers)) >= 2  # the dead one and who took its shard over
+
+
+@pytest.mark.slow
+def test_an_error_of_the_users_is_one_here_too_and_keeps_what_is_finished(tmp_path, maker, clean_ray):
+    with pytest.raises(UserError, match=r"^shard 3 is refused$"):
+        build(tmp_path / "run", replace(maker, refuse=3), on_ray())
+    before = maker.made()
+    build(tmp_path / "run", maker, on_ray(count=1))
+    assert maker.made() == [0, 1, 2, 3, 4, 5]
+    assert before
+
+
+@pytest.mark.slow
+def test_gpus_that_are_not_there_and_clusters_that_do_not_answer(tmp_path, maker, clean_ray):
+    with pytest.raises(UserError, match="no Ray cluster"):
+        build(tmp_path, maker, on_ray(ray_address="127.0.0.1:1"))
+    if not Path("/dev/nvidia0").exists():
+        with pytest.raises(UserError, match="Ray finds 0 GPUs on this machine"):
+            build(tmp_path, maker, on_ray(num_gpus=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_stage_leaves_no_process_of_ray_and_goes_on(tmp_path, maker, clean_ray, how):
+    command = [sys.executable, "-m", "tests.workers.makers", str(tmp_path / "run"), str(maker.log), "1", "ray"]
+    process = subprocess.Popen(command, cwd=ROOT)
+    marker = tmp_path / "run" / "staging" / SPEC.fingerprint / "done" / "00000.json"
+    limit = time.monotonic() + 120
+    while not marker.exists():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    ours = set(ray_processes()) - clean_ray
+    listening = [(each.name(), *one.laddr) for each in ours for one in each.net_connections() if one.status == "LISTEN"]
+    assert len(listening) >= 5
+    assert all("127.0.0.1" in address for _, address, _ in listening), listening
+    process.send_signal(how)
+    killed = time.monotonic()
+    process.wait()
+    gone, alive = psutil.wait_procs(ours, timeout=15)
+    assert not alive
+    print(f"{len(ours)} processes of Ray were gone {time.monotonic() - killed:.1f} s after {how.name}")
+    finished = {int(path.stem) for path in marker.parent.iterdir()}
+    maker.log.unlink()
+    made = build(tmp_path / "run", maker, on_ray())
+    assert maker.made() == sorted(set(range(6)) - finished)
+    assert made.read("checked").equals(Store(tmp_path / "plain").build(SPEC, 6, make_checked).read("checked"))
+
+
+@pytest.mark.slow
+def test_workers_write_to_an_object_store(tmp_path, maker, s3, clean_ray):
+    made = build(s3.root, replace(maker, ledger_folder=tmp_path / "ledger"), on_ray())
+    assert made.root.startswith("s3://")
+    assert made.read("checked").equals(Store(tmp_path / "plain").build(SPEC, 6, make_checked).read("checked"))
+    assert maker.made() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def cluster(_ray, tmp_path_factory):
+    """The address of a running cluster of two CPUs."""
+    log, port = tmp_path_factory.mktemp("ray") / "log", free_port()
+    start = [RAY, "start", "--head", f"--port={port}", "--num-cpus=2", "--object-store-memory=134217728", "--block"]
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": str(ROOT)}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*start, "--include-dashboard=false"], stdout=file, stderr=file, env=environment, start_new_session=True
+        )
+    try:
+        limit = time.monotonic() + 300
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < limit, log.read_text()
+            time.sleep(0.2)
+        yield f"127.0.0.1:{port}"
+    finally:
+        end(process)
+
+
+def timeless(frame):
+    """A table without the columns that say how long its rows took."""
+    return frame.select(name for name in frame.columns if not (name == "step_time" or name.startswith("time/")))
+
+
+def numbers(manifest):
+    """A manifest's counts and tokens, and what does not depend on time of its receipt."""
+    receipt = {name: value for name, value in manifest.receipt.items() if not name.endswith("seconds")}
+    return manifest.counts, manifest.tokens, receipt
+
+
+@pytest.mark.slow
+def test_iterate_rl_gives_row_for_row_what_threads_give(tmp_path, cluster):
+    runs = {}
+    for name, workers in {"threads": {}, "ray": {"task_runner": "ray", "count": 2, "ray_address": cluster}}.items():
+        settings = MICRO | {"root": str(tmp_path / name), "rounds": 1, "workers": workers}
+        config = parse_config(settings, "test")
+        start = time.monotonic()
+        iterate_rl(Stages(), config, partial(rl_round, Stages()))
+        print(f"{name}: {time.monotonic() - start:.1f} s")
+        runs[name] = Store(tmp_path / name / config.name).artifacts()
+    assert [ref.path for ref in runs["ray"]] == [ref.path for ref in runs["threads"]]
+    tables = 0
+    for ours, theirs in zip(runs["ray"], runs["threads"], strict=True):
+        assert ours.tables == theirs.tables
+        assert json.dumps(numbers(ours.manifest())) == json.dumps(numbers(theirs.manifest())), ours.path
+        assert ours.manifest().model == theirs.manifest().model
+        for table in ours.tables:
+            tables += 1
+            assert timeless(ours.read(table)).equals(timeless(theirs.read(table))), f"{ours.path}: {table}"
+    assert tables > 40
