@@ -49,8 +49,7 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
         require_server(name)
         run(flow, config)
     except UserError as error:
-        sys.stderr.write(f"error: {error}
-")
+        sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(EXIT_CODE)
@@ -61,6 +60,5 @@ def run(flow: Callable[[RunConfig], Any], config: RunConfig) -> None:
     try:
         flow(config)
     except Abort as ending:
-        sys.stderr.write(f"{ending}
-")
+        sys.stderr.write(f"{ending}\n")
         sys.exit(1)
