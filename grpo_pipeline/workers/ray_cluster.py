@@ -2,16 +2,19 @@
 
 import os
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from grpo_pipeline.config import WorkersConfig
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.processes.guard import ProcessGuard
 
+_CONNECT_LIMIT_S = 10.0
 _OBJECT_STORE_BYTES = 128 << 20
 """Shards go by the store; what Ray carries is settings and completions on their way to the ledger."""
 
@@ -45,6 +48,8 @@ def connect(workers: WorkersConfig) -> Iterator[Any]:
 
 def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="grpo-ray-", ignore_cleanup_errors=True))
+    inner = Path(folder, "r")  # Ray opens its folder to everyone; nobody else gets into the outer one
+    inner.mkdir()
     # By the mark in their environment Ray's processes are found and ended, should this one be killed. Ray gives them
     # titles, which would be written over their environment.
     os.environ["SPT_NOENV"] = "1"
@@ -58,7 +63,7 @@ def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE_BYTES,
         logging_level="warning",
-        _temp_dir=folder,
+        _temp_dir=str(inner),
     )
     gpus = int(ray.cluster_resources().get("GPU", 0))
     if workers.num_gpus > gpus:
@@ -71,8 +76,11 @@ def _start(ray: Any, workers: WorkersConfig, stack: ExitStack) -> None:
 def _join(ray: Any, address: str, stack: ExitStack) -> None:
     stack.callback(ray.shutdown)
     try:
+        if address != "auto":
+            host, port = address.rsplit(":", 1)
+            socket.create_connection((host, int(port)), _CONNECT_LIMIT_S).close()  # Ray itself tries for minutes
         ray.init(address=address, logging_level="warning")
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"workers.ray_address = {address!r}: no Ray cluster of the same Ray and Python versions answers there "
             f"({error}); this machine has to belong to it (`ray start --address=HOST:PORT`), and where the cluster "

@@ -114,6 +114,13 @@ def ray_processes():
     return found
 
 
+def ours_folder(processes):
+    """The folder that a cluster which a stage started has its logs and sockets in."""
+    (raylet,) = [one for one in processes if one.name() == "raylet"]
+    socket = next(part for part in raylet.cmdline() if part.startswith("--raylet_socket_name="))
+    return socket.partition("=")[2].partition("/r/session")[0]
+
+
 @pytest.fixture
 def clean_ray(_ray):
     """Ray's processes before the test, of which it may leave no more."""
@@ -181,6 +188,7 @@ def test_a_killed_stage_leaves_no_process_of_ray_and_goes_on(tmp_path, maker, cl
         assert time.monotonic() < limit
         time.sleep(0.05)
     ours = set(ray_processes()) - clean_ray
+    assert Path(ours_folder(ours)).stat().st_mode & 0o777 == 0o700
     listening = [(each.name(), *one.laddr) for each in ours for one in each.net_connections() if one.status == "LISTEN"]
     assert len(listening) >= 5
     assert all("127.0.0.1" in address for _, address, _ in listening), listening
