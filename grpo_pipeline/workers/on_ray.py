@@ -101,6 +101,7 @@ class _Crew:
         from ray.exceptions import OutOfMemoryError, RayActorError
 
         waiting, left, losses = deque(todo), len(todo), 0
+        idle: list[_Worker] = []
         for _ in range(min(self._workers.count, len(todo))):
             self._hire()
         while left:
@@ -116,13 +117,19 @@ class _Crew:
                         f"Of the last one Ray says: {error}"
                     ) from error
                 _log.warning("a worker on Ray was lost, another takes its place: %s", str(error).splitlines()[-1])
+                self._part_with(worker)
                 if index is not None:
                     waiting.appendleft(index)
-                self._replace(worker)
+                # Rather one that has nothing to do than a new one, for which there may be no room.
+                if waiting and idle:
+                    self._give(idle.pop(), waiting.popleft())
+                elif waiting:
+                    self._hire()
                 continue
             if waiting:
-                shard = waiting.popleft()
-                self._at_work[worker.actor.make.remote(shard)] = (worker, shard)
+                self._give(worker, waiting.popleft())
+            else:
+                idle.append(worker)
             if index is not None:
                 left, losses = left - 1, 0
                 yield index
@@ -145,11 +152,13 @@ class _Crew:
         self._crew.append(worker)
         self._at_work[worker.actor.open.remote(self._surroundings)] = (worker, None)
 
-    def _replace(self, worker: _Worker) -> None:
+    def _give(self, worker: _Worker, shard: int) -> None:
+        self._at_work[worker.actor.make.remote(shard)] = (worker, shard)
+
+    def _part_with(self, worker: _Worker) -> None:
         self._crew.remove(worker)
         if self._keeper is not None:
             answer_of(self._keeper.leave.remote(worker.name))
-        self._hire()
 
     def _next_answer(self) -> Any:
         while True:

@@ -150,8 +150,9 @@ def test_workers_open_once_and_share_the_ledger_of_this_machine(tmp_path, maker,
 
 
 @pytest.mark.slow
-def test_a_lost_worker_is_replaced_and_its_claims_are_void(tmp_path, maker, clean_ray):
-    maker = replace(maker, die=2, ledger_folder=tmp_path / "ledger")
+@pytest.mark.parametrize("die", [2, 5])  # with others waiting, and as the last, which an idle worker takes over
+def test_a_lost_workers_shard_is_made_by_another_and_its_claims_are_void(tmp_path, maker, clean_ray, die):
+    maker = replace(maker, die=die, ledger_folder=tmp_path / "ledger")
     build(tmp_path / "run", maker, on_ray())
     assert maker.made() == [0, 1, 2, 3, 4, 5]
     openers = [process for process, what in maker.lines() if what == "open"]
