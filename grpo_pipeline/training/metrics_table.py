@@ -26,6 +26,10 @@ class MetricsTable:
         self.rows.append({"step": step, "round": self._round, "stage": self._stage, **values})
         return _frame(self.rows[-1:])
 
+    def last(self, count: int) -> pl.DataFrame:
+        """The newest rows, as a frame."""
+        return _frame(self.rows[-count:])
+
     def load(self, rows: list[dict[str, Any]]) -> None:
         """Take up the rows of a checkpoint."""
         self.rows = list(rows)

@@ -38,7 +38,7 @@ from grpo_pipeline.training.run_identity import run_identity
 from grpo_pipeline.training.runner import Forward, Runner
 
 OnStep = Callable[[int, dict[str, pl.DataFrame]], None]
-"""Called after every optimizer step with its number, from 1, and its frames."""
+"""Called with the number of optimizer steps done, and the frames of those since the call before."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def train_reward_model(
     model: ModelConfig | None = None,
     parents: Sequence[str] = (),
     on_step: OnStep | None = None,
+    steps_at_once: int = 1,
     processes: Processes = ALONE,
 ) -> RewardModelResult:
     """Train a reward model and save it.
@@ -84,8 +85,10 @@ def train_reward_model(
         round: RL round that the metrics are stamped with.
         model: Device, type and trust of the backbone.
         parents: Further ids for the model's description: fingerprints of the data.
-        on_step: Receives `{"metrics": one row}` after each optimizer step. After a resume the steps since the
-            last checkpoint come again, with the same values but for the times. Called in the main process only.
+        on_step: Receives `{"metrics": a row for each step since the last multiple of steps_at_once}`. After a resume
+            the steps since the last checkpoint come again, under the same numbers and with the same values but for
+            the times. Called in the main process only.
+        steps_at_once: Optimizer steps between two calls of `on_step`, which is called after the last step too.
         processes: The processes that train together; all of them call this with the same arguments.
 
     Raises:
@@ -107,10 +110,11 @@ def train_reward_model(
     with progress(f"training {config.kind}", trainer.total, "steps") as bar:
         bar.advance(trainer.optimizer.steps)
         while trainer.optimizer.steps < trainer.total:
-            frame = trainer.run_step()
-            if on_step is not None and processes.is_main:
-                on_step(trainer.optimizer.steps, {"metrics": frame})
-            if training.checkpoint_every and trainer.optimizer.steps % training.checkpoint_every == 0:
+            trainer.run_step()
+            steps = trainer.optimizer.steps
+            if on_step is not None and processes.is_main and (steps % steps_at_once == 0 or steps == trainer.total):
+                on_step(steps, {"metrics": trainer.table.last((steps - 1) % steps_at_once + 1)})
+            if training.checkpoint_every and steps % training.checkpoint_every == 0:
                 trainer.checkpoint()
             bar.advance()
     model_id = trainer.save(out_dir, parents)
@@ -155,6 +159,8 @@ class _Trainer:
         self._source = content_id(model_dir)
         self._run = run_identity(config, training, seed, round, self._source, dataset)
         self.tokens = 0
+        self._epoch: int | None = None
+        self._batches: list[list[int]] = []
 
     def resume(self) -> None:
         """Take up the newest checkpoint of this very run, if there is one."""
@@ -166,10 +172,13 @@ class _Trainer:
         self.table.load(saved.state["metrics"])
         self.tokens = saved.state["tokens"]
 
-    def run_step(self) -> pl.DataFrame:
-        """One optimizer step; returns its row of metrics."""
+    def run_step(self) -> None:
+        """One optimizer step, and its row of metrics."""
         epoch, index = divmod(self.optimizer.steps, self._per_epoch)
-        units = epoch_batches(self.data, self._config.batch_size, self._seed, epoch)[index]
+        if self._epoch != epoch:
+            self._epoch = epoch
+            self._batches = epoch_batches(self.data, self._config.batch_size, self._seed, epoch)
+        units = self._batches[index]
         together = self.data.together
         chosen = [unit * together + i for unit in units for i in range(together)]
         started = time.perf_counter()
@@ -181,7 +190,7 @@ class _Trainer:
         metrics = optimizer_step({"": self.optimizer}, self._runner, [Part(rows, loss_of, together)])
         self.tokens += sum(len(row.tokens) for row in rows)
         metrics |= {"epoch": self.optimizer.steps / self._per_epoch, "num_tokens": self.tokens}
-        return self.table.add(self.optimizer.steps, metrics | {"step_time": time.perf_counter() - started})
+        self.table.add(self.optimizer.steps, metrics | {"step_time": time.perf_counter() - started})
 
     def checkpoint(self) -> None:
         """Write a checkpoint; all processes call it."""

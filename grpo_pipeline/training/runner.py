@@ -66,6 +66,7 @@ class Runner:
         self.budget = config.tokens_per_microbatch
         self._pad_id = pad_id
         self._packing = config.packing
+        self._checkpointing = config.gradient_checkpointing
         self._plan = plan_packed if config.packing else plan_padded
         self._collate = collate_packed if config.packing else collate_padded
         use_bfloat16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -118,10 +119,11 @@ class Runner:
     def running(self, training: bool) -> Iterator[None]:
         """Around forward passes, and around the backward passes that belong to them.
 
-        Models are in training mode only so that gradient checkpointing takes effect; dropout is 0 in all of
-        them. The modes are put back after, since the rollout engine shares the policy.
+        With gradient checkpointing models are in training mode, since it takes effect in that alone; dropout is 0 in
+        all of them. The modes are put back after, since the rollout engine shares the policy.
         """
-        before = [model.training for model in self.models]
+        switched = self.models if self._checkpointing else []
+        before = [model.training for model in switched]
         with ExitStack() as stack:
             if self._packing:
                 for model in self.models:
@@ -129,11 +131,11 @@ class Runner:
             if self._autocast is not None:
                 stack.enter_context(torch.autocast(self.device.type, dtype=self._autocast))
             try:
-                for model in self.models:
+                for model in switched:
                     model.train(training)
                 yield
             finally:
-                for model, mode in zip(self.models, before, strict=True):
+                for model, mode in zip(switched, before, strict=True):
                     model.train(mode)
                 if self.processes.is_sharded and not training:
                     # No backward pass has let go of what the forward gathered; the next one must gather anew.

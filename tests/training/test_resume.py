@@ -114,6 +114,46 @@ def test_policy(tmp_path, policy_dir, method, stop_at, policy):
         assert again[0].equals(again[-1])
 
 
+def test_metrics_of_several_steps_come_together_the_same_after_a_resume(tmp_path, policy_dir):
+    """Rows come in blocks of their own numbers, whole even where a resume begins in the middle of one."""
+    config = RewardModelConfig.model_validate({"batch_size": 3, "epochs": 4, "optimizer": {"lr": 1e-2}})
+
+    def run(work, on_step, checkpoint_every):
+        training = {"checkpoint_every": checkpoint_every, "tokens_per_microbatch": 64}
+        return train_reward_model(
+            dataset=prm_rows(),
+            model_dir=policy_dir,
+            out_dir=tmp_path / f"out-{work}",
+            workdir=tmp_path / work,
+            config=config,
+            training=TrainingConfig.model_validate(training),
+            seed=5,
+            model=ModelConfig.model_validate({"device": "cpu"}),
+            on_step=on_step,
+            steps_at_once=5,
+        )
+
+    blocks = []
+    whole = run("whole", lambda *step: blocks.append(step), 0)
+    assert len(whole.metrics) % 5 != 0  # the last block is a short one
+    assert [number for number, _ in blocks] == [*range(5, len(whole.metrics), 5), len(whole.metrics)]
+    rows = pl.concat([frames["metrics"] for _, frames in blocks])
+    assert rows.equals(whole.metrics)
+
+    again = {}
+
+    def stop(number, frames):
+        again[number] = frames["metrics"]
+        if number == 10:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run("killed", stop, 4)  # its newest checkpoint is that of step 8
+    run("killed", lambda number, frames: again.__setitem__(number, frames["metrics"]), 3)
+    timeless = [name for name in whole.metrics.columns if "time" not in name]
+    assert pl.concat([again[number] for number in sorted(again)]).select(timeless).equals(rows.select(timeless))
+
+
 @pytest.mark.parametrize("stop_at", [1, 3])
 def test_prm(tmp_path, policy_dir, stop_at):
     config = RewardModelConfig.model_validate({"batch_size": 3, "epochs": 2, "optimizer": {"lr": 1e-2}})
