@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from contextvars import copy_context
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -79,7 +80,8 @@ def _start_apart() -> None:
             failed.append(error)
 
     guard = ProcessGuard(mark_environment=True)
-    thread = threading.Thread(target=start, daemon=True, name="temporary-server")
+    # Prefect keeps the settings that hold here in the context.
+    thread = threading.Thread(target=copy_context().run, args=(start,), daemon=True, name="temporary-server")
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
