@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from grpo_pipeline.workers.ray_ledger import kept_ledger
 from grpo_pipeline.workers.ray_worker import ShardWorker, Surroundings
 
 _LOSSES = 3
-"""Workers that may die in a row, without a shard finished in between, before the stage gives up."""
+"""Workers that one shard may cost, or one place of the crew while its model loads, before the stage gives up."""
 
 _SECONDS_BETWEEN_MESSAGES = 60.0
 _CLOSE_LIMIT_S = 10.0
@@ -30,18 +30,19 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerLostError(RuntimeError):
-    """Workers on Ray died again and again."""
+    """Workers on Ray died again and again at the same."""
 
 
 def run_on_ray(maker: ShardMaker, workers: WorkersConfig, staging: Staging, todo: Sequence[int]) -> Iterator[None]:
     """Make shards by workers on Ray, yielding as each is done; with nothing to do no cluster is asked for.
 
     A worker that is lost (its machine went down, the system killed it for memory) is replaced, and the shard that it
-    was at is made by another.
+    was at is made by another. However many are lost at once, the stage goes on: it gives up where the same shard, or
+    the same place in the crew, loses one after another.
 
     Raises:
         UserError: As making a shard raises it; no Ray, no cluster, or a store that its machines do not share.
-        WorkerLostError: Three workers in a row were lost.
+        WorkerLostError: Three workers were lost at one shard, or at one place before they had loaded their model.
     """
     if not todo:
         return
@@ -69,8 +70,19 @@ def _await_file(staging: Staging, index: int) -> None:
 
 @dataclass(frozen=True)
 class _Worker:
+    """A worker of the crew.
+
+    Attributes:
+        name: What it asks for the ledger under.
+        place: Its place in the crew, 0 to count - 1; whoever replaces it takes the same.
+        actor: Handle of its process.
+        begun: An answer that is there once its process runs.
+    """
+
     name: str
+    place: int
     actor: Any
+    begun: Any
 
 
 class _Crew:
@@ -93,45 +105,43 @@ class _Crew:
         self._actor = ray.remote(ShardWorker).options(num_cpus=workers.num_cpus, num_gpus=workers.num_gpus)
         self._hired = 0
         self._crew: list[_Worker] = []
-        # Answer that is waited for -> who gives it, and the shard that it makes; None while it opens the maker.
+        # Answer that is waited for -> who gives it, and the shard that it makes; None while it gets ready for one.
         self._at_work: dict[Any, tuple[_Worker, int | None]] = {}
+        # "shard N" or "place N" -> workers that were lost there.
+        self._losses: Counter[str] = Counter()
 
     def run(self, todo: Sequence[int]) -> Iterator[int]:
         """Have the shards made; their indices, as each is done."""
         from ray.exceptions import OutOfMemoryError, RayActorError
 
-        waiting, left, losses = deque(todo), len(todo), 0
+        waiting, left = deque(todo), len(todo)
         idle: list[_Worker] = []
-        for _ in range(min(self._workers.count, len(todo))):
-            self._hire()
+        for place in range(min(self._workers.count, len(todo))):
+            self._hire(place)
         while left:
             answer = self._next_answer()
             worker, index = self._at_work.pop(answer)
             try:
                 answer_of(answer)
             except (RayActorError, OutOfMemoryError) as error:
-                losses += 1
-                if losses == _LOSSES:
-                    raise WorkerLostError(
-                        f"{losses} workers on Ray were lost one after another; finished shards are kept, run it again. "
-                        f"Of the last one Ray says: {error}"
-                    ) from error
-                _log.warning("a worker on Ray was lost, another takes its place: %s", str(error).splitlines()[-1])
+                self._count_loss(worker, index, error)
                 self._part_with(worker)
                 if index is not None:
                     waiting.appendleft(index)
                 # Rather one that has nothing to do than a new one, for which there may be no room.
                 if waiting and idle:
-                    self._give(idle.pop(), waiting.popleft())
+                    self._wake(idle.pop())
                 elif waiting:
-                    self._hire()
+                    self._hire(worker.place)
                 continue
+            if index is None:
+                self._losses[f"place {worker.place}"] = 0
             if waiting:
                 self._give(worker, waiting.popleft())
             else:
                 idle.append(worker)
             if index is not None:
-                left, losses = left - 1, 0
+                left -= 1
                 yield index
 
     def close(self) -> None:
@@ -145,18 +155,37 @@ class _Crew:
             self._ray.kill(worker.actor)
         self._crew.clear()
 
-    def _hire(self) -> None:
+    def _hire(self, place: int) -> None:
         name = f"worker-{self._hired}"
-        worker = _Worker(name, self._actor.remote(name, *self._arguments))
+        actor = self._actor.remote(name, *self._arguments)
+        worker = _Worker(name, place, actor, begun=actor.answer.remote())
         self._hired += 1
         self._crew.append(worker)
-        self._at_work[worker.actor.open.remote(self._surroundings)] = (worker, None)
+        self._at_work[actor.open.remote(self._surroundings)] = (worker, None)
+
+    def _wake(self, worker: _Worker) -> None:
+        # It may have been lost while it had nothing to do, for which no shard is to blame.
+        self._at_work[worker.actor.answer.remote()] = (worker, None)
 
     def _give(self, worker: _Worker, shard: int) -> None:
         self._at_work[worker.actor.make.remote(shard)] = (worker, shard)
 
+    def _count_loss(self, worker: _Worker, shard: int | None, error: Exception) -> None:
+        where = f"place {worker.place}" if shard is None else f"shard {shard}"
+        self._losses[where] += 1
+        if self._losses[where] == _LOSSES:
+            what = "before they were ready for a shard" if shard is None else f"at shard {shard}"
+            raise WorkerLostError(
+                f"{_LOSSES} workers on Ray were lost one after another {what}; finished shards are kept, run it again. "
+                f"Of the last one Ray says: {error}"
+            ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[-1]
+        _log.warning("a worker on Ray was lost (%s), another takes its place: %s", where, reason)
+
     def _part_with(self, worker: _Worker) -> None:
         self._crew.remove(worker)
+        # Ray also calls lost what it cannot reach for now. Such a one must neither go on nor be heard again.
+        self._ray.kill(worker.actor)
         if self._keeper is not None:
             answer_of(self._keeper.leave.remote(worker.name))
 
@@ -165,15 +194,21 @@ class _Crew:
             answers, _ = self._ray.wait(list(self._at_work), timeout=_SECONDS_BETWEEN_MESSAGES)
             if answers:
                 return answers[0]
-            opening = sum(shard is None for _, shard in self._at_work.values())
-            if opening == len(self._at_work):
-                _log.warning(
-                    "no worker on Ray has begun yet: each wants %d CPUs and %d GPUs of one machine; free are %s",
-                    self._workers.num_cpus,
-                    self._workers.num_gpus,
-                    {
-                        name: amount
-                        for name, amount in self._ray.available_resources().items()
-                        if name in ("CPU", "GPU")
-                    },
-                )
+            if all(shard is None for _, shard in self._at_work.values()):
+                self._say_what_is_waited_for()
+
+    def _say_what_is_waited_for(self) -> None:
+        signs = [worker.begun for worker, _ in self._at_work.values()]
+        begun, _ = self._ray.wait(signs, num_returns=len(signs), timeout=0)
+        if begun:
+            _log.info(
+                "%d of %d workers on Ray have begun, and load what their shards need", len(begun), len(self._at_work)
+            )
+            return
+        free = {name: amount for name, amount in self._ray.available_resources().items() if name in ("CPU", "GPU")}
+        _log.warning(
+            "no worker on Ray has found room yet: each wants %d CPUs and %d GPUs of one machine; free are %s",
+            self._workers.num_cpus,
+            self._workers.num_gpus,
+            free,
+        )

@@ -92,6 +92,8 @@ def _join(ray: Any, address: str, stack: ExitStack) -> None:
 def _same_termination() -> Iterator[None]:
     """SIGTERM means afterwards what it meant: Ray would exit the process at once, where a stage closes its files."""
     before = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)

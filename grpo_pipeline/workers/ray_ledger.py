@@ -18,15 +18,23 @@ class LedgerKeeper:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: dict[str, Ledger] = {}
+        self._left: set[str] = set()
 
     def ask(self, worker: str, method: str, *arguments: Any) -> Any:
-        """Call a method of the ledger for a worker."""
+        """Call a method of the ledger for a worker.
+
+        Raises:
+            RuntimeError: The worker has left: it was taken for lost, and its claims are others' by now.
+        """
+        if worker in self._left:
+            raise RuntimeError(f"{worker} was taken for lost, and another makes its shard: it has no ledger any more")
         if worker not in self._open:
             self._open[worker] = Ledger(self._folder)
         return getattr(self._open[worker], method)(*arguments)
 
     def leave(self, worker: str) -> None:
-        """A worker is done, or dead: what it claimed is for others."""
+        """A worker is lost: what it claimed is for others, and it is refused from now on."""
+        self._left.add(worker)
         if worker in self._open:
             self._open.pop(worker).close()
 

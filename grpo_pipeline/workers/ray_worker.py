@@ -59,6 +59,9 @@ class ShardWorker:
         self._opened = ExitStack()
         self._make: Make | None = None
 
+    def answer(self) -> None:
+        """Nothing but an answer: the process is there."""
+
     def open(self, surroundings: Surroundings) -> None:
         """Load what the shards need.
 
