@@ -36,7 +36,9 @@ class WorkersConfig(Section):
     )
     num_cpus: PositiveInt = Field(1, description="ray: CPU cores that a worker reserves.")
     num_gpus: NonNegativeInt = Field(
-        0, description="ray: GPUs that a worker reserves, and sees no others: what its model takes, or 0 for CPUs."
+        0,
+        description="ray: GPUs that a worker reserves, and sees no others: what its model takes, or 0 for CPUs (where "
+        "there are GPUs, with model.device = 'cpu').",
     )
 
     @model_validator(mode="after")
@@ -52,6 +54,8 @@ class WorkersConfig(Section):
 
     def check_places(self, device: str, gpus_of_model: int) -> None:
         """Raise ValueError where workers on Ray would not get the GPUs that the run's models ask for.
+
+        Whether 'auto' asks for one depends on the machines: see `workers.ray_devices`.
 
         Args:
             device: `model.device`.

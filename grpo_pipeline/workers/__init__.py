@@ -7,6 +7,7 @@ skipped by the next session, and the builder publishes.
 threads.py        threads, which share what the maker opened
 on_ray.py         the workers on Ray: started, given shards, replaced where they are lost
 ray_cluster.py    a cluster: a running one, or one for this stage alone
+ray_devices.py    whether the configuration says where workers on Ray compute
 ray_worker.py     what runs in a worker's process
 ray_ledger.py     the ledger of completions, which one process keeps for workers on other machines
 """

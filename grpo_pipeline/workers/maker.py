@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from grpo_pipeline.config import RunConfig
 from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.store import ShardResult
 
@@ -17,6 +18,11 @@ class ShardMaker(Protocol):
 
     It is sent to other processes and machines, so it holds settings and references: never a frame or a model.
     """
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's settings, which say where its models compute."""
+        ...
 
     @property
     def ledger_folder(self) -> Path | None:

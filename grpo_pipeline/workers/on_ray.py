@@ -15,6 +15,7 @@ from grpo_pipeline.store.shards import Staging, shard_key
 from grpo_pipeline.workers.maker import ShardMaker
 from grpo_pipeline.workers.ray_answers import answer_of
 from grpo_pipeline.workers.ray_cluster import connect
+from grpo_pipeline.workers.ray_devices import check_devices
 from grpo_pipeline.workers.ray_ledger import kept_ledger
 from grpo_pipeline.workers.ray_worker import ShardWorker, Surroundings
 
@@ -41,20 +42,23 @@ def run_on_ray(maker: ShardMaker, workers: WorkersConfig, staging: Staging, todo
     the same place in the crew, loses one after another.
 
     Raises:
-        UserError: As making a shard raises it; no Ray, no cluster, or a store that its machines do not share.
+        UserError: As making a shard raises it; no Ray, no cluster, a store that its machines do not share, or GPUs
+            that the workers would pass over in silence.
         WorkerLostError: Three workers were lost at one shard, or at one place before they had loaded their model.
     """
     if not todo:
         return
-    with connect(workers) as ray, kept_ledger(ray, maker.ledger_folder) as keeper:
-        crew = _Crew(ray, maker, staging, workers, keeper)
-        try:
-            for index in crew.run(todo):
-                _await_file(staging, index)
-                yield
-            crew.close()
-        finally:
-            crew.kill()
+    with connect(workers) as ray:
+        check_devices(ray, maker.config, workers.num_gpus)
+        with kept_ledger(ray, maker.ledger_folder) as keeper:
+            crew = _Crew(ray, maker, staging, workers, keeper)
+            try:
+                for index in crew.run(todo):
+                    _await_file(staging, index)
+                    yield
+                crew.close()
+            finally:
+                crew.kill()
 
 
 def _await_file(staging: Staging, index: int) -> None:

@@ -5,9 +5,10 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from grpo_pipeline.config import RunConfig, parse_config
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.ledger import Draw, PrefixKey
 from grpo_pipeline.store import StageSpec, Store
@@ -28,6 +29,7 @@ class Maker:
         die: Shard at which the process is killed, once.
         seconds: How long a shard takes.
         ledger_folder: See `ShardMaker`; with one, every shard claims the same prefix, and adds a draw of its own.
+        config: See `ShardMaker`.
     """
 
     log: Path
@@ -35,6 +37,7 @@ class Maker:
     die: int | None = None
     seconds: float = 0.0
     ledger_folder: Path | None = None
+    config: RunConfig = field(default_factory=lambda: parse_config({"model": {"device": "cpu"}}, "test"))
 
     @contextmanager
     def open(self, ledger):
@@ -83,8 +86,6 @@ def build(root, maker, workers, shards=6):
 
 
 if __name__ == "__main__":
-    from grpo_pipeline.config import parse_config
-
     root, log, seconds, runner = sys.argv[1:]
     workers = parse_config({"workers": {"task_runner": runner, "count": 2}}, "test").workers
     build(root, Maker(Path(log), seconds=float(seconds)), workers)

@@ -88,7 +88,6 @@ class FakeRay:
         self._work_out(answer)
         if answer.error is not None:
             raise answer.error
-        return None
 
     def kill(self, actor):
         self.killed.append(actor.name)

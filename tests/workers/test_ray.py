@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,7 +24,7 @@ from grpo_pipeline.processes.guard import VARIABLE
 from grpo_pipeline.stages.catalog import Stages
 from grpo_pipeline.stages.loop import iterate_rl, rl_round
 from grpo_pipeline.store import Store
-from grpo_pipeline.workers import ray_answers
+from grpo_pipeline.workers import ray_answers, ray_cluster, ray_devices
 from grpo_pipeline.workers.ray_ledger import KeptLedger, LedgerKeeper
 from tests.flows.conftest import MICRO
 from tests.operations.conftest import end, free_port
@@ -90,6 +91,49 @@ def test_a_kept_ledger_excludes_its_workers_and_frees_what_a_dead_one_claimed(tm
     second.release([KEY], two)
     third = KeptLedger(handle, "worker-2")
     assert third.claim([KEY], third.new_claimant()) == {KEY}
+    with pytest.raises(RuntimeError, match="worker-0 was taken for lost"):
+        first.claim([KEY], one)  # it lived on, out of reach
+
+
+@pytest.mark.parametrize("device", ["model", "labelling.completer"])
+@pytest.mark.parametrize(("in_cluster", "here"), [(8, False), (0, True)])
+def test_gpus_that_auto_would_pass_over_in_silence_are_an_error(monkeypatch, device, in_cluster, here):
+    monkeypatch.setattr(ray_devices, "_has_gpu_here", lambda: here)
+    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0} | ({"GPU": float(in_cluster)} if in_cluster else {}))
+    settings = {"model": {"device": "cpu"}, "labelling": {"completer": {"path": "there", "device": "cpu"}}}
+    ray_devices.check_devices(ray, parse_config(settings, "test"), 0)
+    place = settings["model"] if device == "model" else settings["labelling"]["completer"]
+    place["device"] = "auto"
+    with pytest.raises(
+        UserError, match=rf"^{device}\.device = 'auto' .* {'has 8' if in_cluster else 'has one'}, .*"
+    ) as e:
+        ray_devices.check_devices(ray, parse_config(settings, "test"), 0)
+    assert "set workers.num_gpus = 1, or 'cpu' as the device" in str(e.value)
+    ray_devices.check_devices(ray, parse_config(settings, "test"), 1)
+    vllm = parse_config(settings | {"engine": {"kind": "vllm", "tensor_parallel_size": 2}}, "test")
+    with pytest.raises(UserError, match=r"set workers\.num_gpus = 2"):
+        ray_devices.check_devices(ray, vllm, 0)
+
+
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(ray_devices, "_has_gpu_here", lambda: False)
+    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 4.0})
+    ray_devices.check_devices(ray, parse_config({"model": {"device": "auto"}}, "test"), 0)
+
+
+def test_what_sigterm_means_survives_a_ray_that_does_not_start(monkeypatch):
+    def init(**_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray's own handler comes before what fails
+        raise RuntimeError("no cluster")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, shutdown=lambda: None))
+    try:
+        with pytest.raises(UserError, match="no Ray cluster"), ray_cluster.connect(on_ray(ray_address="auto")):
+            pass
+        assert signal.getsignal(signal.SIGTERM) is before
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +145,12 @@ def _ray():
         pytest.importorskip("ray")
         subprocess.run([RAY, "get-auth-token", "--generate"], check=True, capture_output=True)
         yield
+
+
+def finished(root):
+    """The shards whose markers stand."""
+    markers = (root / "staging" / SPEC.fingerprint / "done").glob("[0-9]*.json")  # no half-written one
+    return {int(path.stem) for path in markers}
 
 
 def ray_processes():
@@ -163,10 +213,12 @@ def test_a_lost_workers_shard_is_made_by_another_and_its_claims_are_void(tmp_pat
 def test_an_error_of_the_users_is_one_here_too_and_keeps_what_is_finished(tmp_path, maker, clean_ray):
     with pytest.raises(UserError, match=r"^shard 3 is refused$"):
         build(tmp_path / "run", replace(maker, refuse=3), on_ray())
-    before = maker.made()
+    kept = finished(tmp_path / "run")  # the other worker may have been killed between its line and its marker
+    assert len(kept) >= 2
+    assert 3 not in kept
+    maker.log.unlink()
     build(tmp_path / "run", maker, on_ray(count=1))
-    assert maker.made() == [0, 1, 2, 3, 4, 5]
-    assert before
+    assert maker.made() == sorted(set(range(6)) - kept)
 
 
 @pytest.mark.slow
@@ -199,10 +251,10 @@ def test_a_killed_stage_leaves_no_process_of_ray_and_goes_on(tmp_path, maker, cl
     gone, alive = psutil.wait_procs(ours, timeout=15)
     assert not alive
     print(f"{len(ours)} processes of Ray were gone {time.monotonic() - killed:.1f} s after {how.name}")
-    finished = {int(path.stem) for path in marker.parent.glob("[0-9]*.json")}  # no half-written one
+    kept = finished(tmp_path / "run")
     maker.log.unlink()
     made = build(tmp_path / "run", maker, on_ray())
-    assert maker.made() == sorted(set(range(6)) - finished)
+    assert maker.made() == sorted(set(range(6)) - kept)
     assert made.read("checked").equals(Store(tmp_path / "plain").build(SPEC, 6, make_checked).read("checked"))
 
 
@@ -265,7 +317,8 @@ def compare(ours, theirs):
 def test_iterate_rl_gives_row_for_row_what_threads_give(tmp_path, cluster):
     runs = {}
     for name, workers in {"threads": {}, "ray": {"task_runner": "ray", "count": 2, "ray_address": cluster}}.items():
-        settings = MICRO | {"root": str(tmp_path / name), "rounds": 1, "workers": workers}
+        place = MICRO.get("model", {}) | {"device": "cpu"}
+        settings = MICRO | {"model": place, "root": str(tmp_path / name), "rounds": 1, "workers": workers}
         config = parse_config(settings, "test")
         start = time.monotonic()
         iterate_rl(Stages(), config, partial(rl_round, Stages()))
