@@ -1,6 +1,9 @@
 # make quickstart  installs and runs the whole loop on the embedded model
 # make test        installs what tests need besides and runs them
 # make check       the same for lint, formatting, types, docs
+# make test-slow   the tests that take longer; test-ray and test-vllm those with a real Ray and a real vLLM
+# make chaos       iterate-rl killed 50 times at random moments (chaos-quick: 5 times)
+# make audit       known vulnerabilities of what constraints.txt pins
 # make bench-quick fast paths against plain ones; fails where one has become slower
 # make bench       every benchmark, side by side, into docs/performance.md (an hour, alone on the machine)
 SHELL := /bin/bash
@@ -62,7 +65,7 @@ chaos: $(WITH_TEST)
 chaos-quick: $(WITH_TEST)
 	CHAOS_KILLS=5 $(CHAOS)
 
-# Known vulnerabilities of the versions that are installed; needs the network, so it is no part of the checks. Strict:
+# Known vulnerabilities of the versions in constraints.txt; needs the network, so it is no part of the checks. Strict:
 # what the service does not know is an error, where by default it would be passed over and the rest called clean.
 audit: venv
 	$(BIN)/python -m pip install -q pip-audit

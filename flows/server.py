@@ -12,6 +12,9 @@ from prefect.settings import get_current_settings
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.processes.guard import ProcessGuard
 
+_guard: ProcessGuard | None = None
+"""Whose end is the temporary server's."""
+
 
 def require_server(name: str) -> None:
     """Start the temporary server where no other is configured, and see that the server answers.
@@ -79,13 +82,16 @@ def _start_apart() -> None:
         except BaseException as error:  # noqa: BLE001  (raised again by the thread that waits)
             failed.append(error)
 
-    guard = ProcessGuard(mark_environment=True)
+    global _guard  # noqa: PLW0603 - it lasts as long as this process, and so does the server
+    _guard = guard = ProcessGuard(mark_environment=True)
     # Prefect keeps the settings that hold here in the context.
     thread = threading.Thread(target=copy_context().run, args=(start,), daemon=True, name="temporary-server")
     thread.start()
-    while thread.is_alive():
-        thread.join(0.1)
-    guard.unmark()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+    finally:
+        guard.unmark()
     if failed:
         guard.close()
         raise failed[0]

@@ -99,11 +99,14 @@ def solution_figures(step_scores: pl.DataFrame, checked: pl.DataFrame, how: Aggr
     k = min((len(correct) for _, _, correct, _ in groups), default=0)
     if k > 1:
         best = [expected_best_of(scores, correct, k) for _, _, correct, scores in groups]
-        voted = [
-            weighted_vote([None if a is None else vote_key(a) for a in answers], scores, correct)
-            for _, answers, correct, scores in groups
-        ]
-        figures += [mean_figure(f"bon{k}_{how}", best), mean_figure(f"weighted{k}_{how}", voted)]
+        figures.append(mean_figure(f"bon{k}_{how}", best))
+        # Imported solutions may have a verdict and no answer, so that there is nothing to vote on.
+        if frame["answer"].is_not_null().any():
+            voted = [
+                weighted_vote([None if a is None else vote_key(a) for a in answers], scores, correct)
+                for _, answers, correct, scores in groups
+            ]
+            figures.append(mean_figure(f"weighted{k}_{how}", voted))
     return [*figures, _length_bias(frame, how)]
 
 

@@ -18,7 +18,9 @@ def read_form(path: Path, form: str) -> list[Record]:
         UserError: Naming file, line and field of what is not as the form has it.
     """
     reader = find_form(form)
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    if not path.is_file():
+        raise UserError(f"{path}: {'a folder, not a file' if path.is_dir() else 'no such file'}")
+    if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"{path}: expected a file that ends in {', '.join(SUFFIXES)}")
     return list(reader.read(read_records(str(path))))
 

@@ -46,7 +46,7 @@ def verify_command(run: Annotated[str, typer.Argument(help="A run's folder.")]) 
     for finding in findings:
         typer.echo(str(finding))
     if findings:
-        typer.echo(f"{len(findings)} findings")
+        typer.echo(f"{len(findings)} finding{'s' * (len(findings) != 1)}")
         raise typer.Exit(1)
     typer.echo(f"{len(Store(run).artifacts())} artifacts, all as they were written")
 

@@ -23,7 +23,8 @@ _ALL: ContextVar[int | None] = ContextVar("_ALL", default=None)
 def fitting_threads(models: Sequence[Any], tokens: int) -> Iterator[None]:
     """Compute on one thread where more would wait for each other, else on as many as torch was given.
 
-    Blocks may be nested, each with its own number of tokens. On other devices nothing changes.
+    Blocks may be nested, each with its own number of tokens. One thread of a process at a time may be in a block: torch
+    keeps a number for all threads, too. On other devices nothing changes.
 
     Args:
         models: transformers models that run.

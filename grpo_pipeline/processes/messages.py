@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -89,15 +90,19 @@ def messages(connection: socket.socket, each_second: Callable[[], None] = lambda
 
     Args:
         connection: Where they come from.
-        each_second: Called about every second while none comes.
+        each_second: Called about every second, whether any come or not.
     """
-    connection.settimeout(1.0)
     buffer = b""
+    due = time.monotonic() + 1.0
     while True:
+        if (left := due - time.monotonic()) <= 0:
+            each_second()
+            due = time.monotonic() + 1.0
+            continue
+        connection.settimeout(left)
         try:
             data = connection.recv(_CHUNK)
         except TimeoutError:
-            each_second()
             continue
         except ConnectionResetError:  # the other end was killed before it had read everything
             return

@@ -37,12 +37,14 @@ def check_inputs(config: RunConfig, job: str) -> None:
         return
     find_model_folder(config.model.path)
     reads_dataset = job == "train-prm" or (job == "train-policy" and needs_reward_model(config.policy))
-    if reads_dataset and config.prm_dataset is not None:
+    reads_dataset = reads_dataset and config.prm_dataset is not None
+    if reads_dataset:
         find_dataset(config)
         if job == "train-prm":
             return
     check_problems(config)
-    if config.labelling.completer is not None and job != "evaluate":
+    labels = job != "evaluate" and (job != "train-policy" or (needs_reward_model(config.policy) and not reads_dataset))
+    if config.labelling.completer is not None and labels:
         find_model_folder(config.labelling.completer.path, "labelling.completer.path")
 
 

@@ -13,7 +13,10 @@ from grpo_pipeline.stages.run import ModelRef, Run, function_hashes, generation_
 from grpo_pipeline.store import ArtifactRef, Build, StageSpec
 from grpo_pipeline.training.jobs import Job, JobResult, OnStep, run_job
 
-VERSION = 1
+POLICY_VERSION = 1
+
+REWARD_MODEL_VERSION = 2
+"""Another `jobs.METRICS_AT_ONCE` needs another version: shards of an unfinished build would hold rows twice."""
 
 
 def base_policy(config: RunConfig) -> ModelRef:
@@ -41,7 +44,7 @@ def train_reward_model(
     run = Run(config)
     spec = run.spec(
         "reward_model",
-        VERSION,
+        REWARD_MODEL_VERSION,
         round,
         (dataset, start),
         reward_model=config.reward_model,
@@ -73,7 +76,7 @@ def train_policy(
     run = Run(config)
     spec = run.spec(
         "policy",
-        VERSION,
+        POLICY_VERSION,
         round,
         (problems, policy, reward_model),
         policy=config.policy,

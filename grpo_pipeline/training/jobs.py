@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 OnStep = Callable[[int, dict[str, pl.DataFrame]], None]
 
 METRICS_AT_ONCE = 10
-"""Optimizer steps of a reward model in one shard of metrics: writing one takes a fifth of a small model's step."""
+"""Optimizer steps of a reward model in one shard of metrics: writing one takes a fifth of a small model's step.
+Unfinished builds rest on it, so a change is a new version of the stage."""
 
 JOB = "job.json"
 
@@ -70,7 +71,8 @@ def run_job(job: Job, write: OnStep, processes: "Processes | None" = None) -> Jo
 
     Args:
         job: What to train.
-        write: Takes each step's tables; called in the main process.
+        write: Takes the tables of a policy's step, or of `METRICS_AT_ONCE` of a reward model; called in the main
+            process.
         processes: Who trains together; None for this process alone.
 
     Raises:

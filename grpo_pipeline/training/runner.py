@@ -103,16 +103,19 @@ class Runner:
         count = self.processes.count
         if count == 1 or not rows:
             return self.budget
-        prompts = {row.prompt_key: row.n_prompt for row in rows} if self._packing else {}
-        tokens = sum(len(row.tokens) - (row.n_prompt if self._packing else 0) for row in rows) + sum(prompts.values())
+        tokens = self._tokens(rows)
         rounds = -(-tokens // (self.budget * count))
         return min(self.budget, max(MIN_BUDGET, -(-tokens // (rounds * count))))
+
+    def _tokens(self, rows: Sequence[Row]) -> int:
+        """Tokens of the rows in this layout, but for padding: a packed prompt counts once."""
+        prompts = {row.prompt_key: row.n_prompt for row in rows} if self._packing else {}
+        return sum(len(row.tokens) - (row.n_prompt if self._packing else 0) for row in rows) + sum(prompts.values())
 
     @contextmanager
     def threads(self, rows: Sequence[Row]) -> Iterator[None]:
         """As many CPU threads as a micro-batch of these rows is worth."""
-        tokens = sum(len(row.tokens) for row in rows)
-        with fitting_threads(self.models, min(tokens, self.budget)):
+        with fitting_threads(self.models, min(self._tokens(rows), self._even_budget(rows))):
             yield
 
     @contextmanager

@@ -19,7 +19,7 @@ from grpo_pipeline.training.processes import LaunchedProcesses
 
 
 class StepWriter:
-    """Writes the tables of each step as shards of the artifact that is being built."""
+    """Writes the tables of steps as shards of the artifact that is being built."""
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging

@@ -1,10 +1,22 @@
 """CPU threads by the size of a forward pass."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from grpo_pipeline.config import EngineConfig, ModelConfig, TrainingConfig
+from grpo_pipeline.config.training import OptimizerConfig
+from grpo_pipeline.engines import decode, prefill
+from grpo_pipeline.engines.opening import open_engine
+from grpo_pipeline.engines.protocol import Request, SamplingParams
+from grpo_pipeline.methods.base import MethodLoss
 from grpo_pipeline.models.threads import SMALL, fitting_threads
+from grpo_pipeline.training.loop import Part, optimizer_step, read_all
+from grpo_pipeline.training.optimizer import Optimizer, trainable_parameters
+from grpo_pipeline.training.runner import Runner
+from tests.training.toy_policies import make_model, make_rows
 
 
 class Sized(nn.Module):
@@ -62,3 +74,52 @@ def test_what_was_set_is_never_exceeded():
 def test_other_devices_keep_their_threads():
     with fitting_threads([Sized(1, "cuda")], 1):
         assert torch.get_num_threads() == 4
+
+
+@pytest.fixture
+def counted():
+    """Threads that torch had in every call of a function put in place of another one."""
+    seen = []
+
+    def counting(function):
+        def call(*args, **kwargs):
+            seen.append(torch.get_num_threads())
+            return function(*args, **kwargs)
+
+        return call
+
+    return seen, counting
+
+
+def test_a_small_model_decodes_and_prefills_on_one_thread(monkeypatch, counted):
+    seen, counting = counted
+    monkeypatch.setattr(decode, "sample_tokens", counting(decode.sample_tokens))
+    monkeypatch.setattr(prefill, "forward_logits", counting(prefill.forward_logits))
+    model = Path(__file__).parents[2] / "data" / "tiny"
+    requests = [Request(prompt_token_ids=[5, 6, 7], seeds=[1, 2])]
+    with open_engine(model, ModelConfig(device="cpu"), EngineConfig(), model_id="tiny") as engine:
+        engine.generate(requests, SamplingParams(max_tokens=3))
+    assert set(seen) == {1}
+    assert len(seen) >= 2
+    assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize(("small", "threads"), [(SMALL, 1), (1, 4)])
+def test_training_and_reading_have_the_threads_of_their_size(monkeypatch, small, threads):
+    monkeypatch.setattr("grpo_pipeline.models.threads.SMALL", small)
+    model, rows, seen = make_model(dtype=torch.float32), make_rows(), []
+    runner = Runner([model], 0, TrainingConfig())
+    optimizer = Optimizer(trainable_parameters(model), OptimizerConfig(lr=1e-3), total=1)
+
+    def loss_of(batch):
+        seen.append(torch.get_num_threads())
+        return MethodLoss(runner.hidden(batch).square().mean(), {})
+
+    def read(batch):
+        seen.append(torch.get_num_threads())
+        return runner.hidden(batch)
+
+    optimizer_step({"": optimizer}, runner, [Part(rows, loss_of)])
+    read_all(runner, rows, read)
+    assert seen == [threads, threads]
+    assert torch.get_num_threads() == 4

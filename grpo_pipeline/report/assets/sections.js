@@ -122,7 +122,7 @@ function rewardSection(charts) {
   if (calibration.rounds.length) {
     const target = { truth: "exactly known to be good", label: "labelled good (no truth is known)", verdict: "right, as solutions (no truth of steps is known)" }[calibration.target];
     const shades = calibration.rounds.map((_, i) => roundColour(i, calibration.rounds.length));
-    add("reward-model", card({ title: "Calibration", about: `Share of ${calibration.unit} ${target}, by score. On the diagonal a score is a probability.`, height: 280,
+    add("reward-model", card({ title: "Calibration", about: `Share of ${calibration.unit} ${target}, by score, each round's model on its own policy's. On the diagonal a score is a probability.`, height: 280,
       draw: (root, w, h) => reliability(root, w, h, { rounds: calibration.rounds, colours: shades, names: names(calibration.rounds), unit: calibration.unit }),
       key: calibration.rounds.map((r, i) => [`round ${r.round}, ECE ${figure(r.ece)}`, shades[i]]), keyBelow: 450,
       table: () => ({ columns: ["round", "mean score", "share good", calibration.unit], rows: calibration.rounds.flatMap((r) => r.bins.map((b) => [r.round, ...b])) }) }));
@@ -136,7 +136,7 @@ function labelSection(charts) {
   const { positions, agreement } = charts;
   const parts = positions.classes.map((name, i) => [name, i === 6 ? "var(--line)" : shade([0, 0.2, 0.4, 0.6, 0.8, 1][i])]);
   const peak = Math.max(1, ...positions.rounds.flatMap((r) => r.positions.map((row) => row.reduce((a, b) => a + b, 0))));
-  add("labels", multiples("Soft labels by position of the step", "The share of completions that reach the right answer from here; the last step has its solution's outcome.",
+  add("labels", multiples("Soft labels by position of the step", "The share of completions that reach the right answer from here, the last step's being its solution's outcome; of imported labels, what they say.",
     positions.rounds.map((r) => [`round ${r.round}`, (root, w, h) => stacks(root, w, h, { rows: r.positions, parts, title: `round ${r.round}`, xName: "step", peak,
       names: r.positions.map((_, i) => (i + 1 === positions.last_is_open ? `${i + 1}+` : String(i + 1))) })]), 220,
     parts.filter((_, i) => positions.rounds.some((r) => r.positions.some((row) => row[i])))));

@@ -193,7 +193,13 @@ class Browser {
   follow() {
     const id = new URLSearchParams(location.hash.slice(1)).get("solution");
     const found = id && this.all.find((s) => s.id === id);
-    if (found) { this.open(found); document.getElementById("solutions").scrollIntoView(); }
+    if (found) {
+      this.open(found);
+      // At once, and again once the charts on the way have been drawn and moved what is below them.
+      const arrive = () => document.getElementById("solutions").scrollIntoView({ behavior: "instant" });
+      arrive();
+      for (const wait of [60, 300, 900]) setTimeout(arrive, wait);
+    } else if (id) this.detail.replaceChildren(el("p", { class: "empty" }, `Solution ${id} is not among the ${count(this.all.length)} on this page.`));
   }
 
   read() {
