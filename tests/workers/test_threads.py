@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -78,17 +79,20 @@ def test_after_an_error_only_what_is_missing_is_made(tmp_path, maker, count):
 
 @dataclass(frozen=True)
 class Slow(Maker):
-    """Shards that take a minute, in small steps or by one call; each that ends, however, uses the ledger once more."""
+    """Shards that take a minute, or as long as a call does; each that ends, however, uses the ledger once more."""
 
-    by_one_call: bool = False
+    by_one_call: Callable[[], object] | None = None
 
     @contextmanager
     def open(self, ledger):
         def make(shard):
             self._note("begun")
             try:
-                for _ in range(1 if self.by_one_call else 6000):
-                    time.sleep(self.seconds if self.by_one_call else 0.01)
+                if self.by_one_call is not None:
+                    self.by_one_call()
+                else:
+                    for _ in range(6000):
+                        time.sleep(0.01)
             finally:
                 ledger.find(KEY, 0, 1)  # raises where it is closed
                 self._note("ended")
@@ -111,23 +115,28 @@ def press_ctrl_c_once_begun(maker, count):
     threading.Thread(target=press).start()
 
 
-def test_ctrl_c_interrupts_the_threads_and_closes_behind_them(tmp_path, maker):
+def test_ctrl_c_interrupts_the_threads_and_closes_behind_them(tmp_path, maker, monkeypatch):
+    monkeypatch.setattr(threads, "_INTERRUPT_LIMIT_S", 30.0)
     maker = Slow(maker.log, ledger_folder=tmp_path / "ledger")
     press_ctrl_c_once_begun(maker, 2)
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path, maker, workers(2))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 50
     assert [what for _, what in maker.lines()] == ["begun", "begun", "ended", "ended", "close"]
 
 
 def test_ctrl_c_waits_for_no_thread_and_closes_nothing_that_one_uses(tmp_path, maker, monkeypatch):
     monkeypatch.setattr(threads, "_INTERRUPT_LIMIT_S", 0.1)
-    maker = Slow(maker.log, ledger_folder=tmp_path / "ledger", by_one_call=True, seconds=3.0)
+    returned = threading.Event()  # no exception reaches a thread before its call is back
+    maker = Slow(maker.log, ledger_folder=tmp_path / "ledger", by_one_call=returned.wait)
     press_ctrl_c_once_begun(maker, 2)
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, maker, workers(2))
-    assert [what for _, what in maker.lines()] == ["begun", "begun"]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path, maker, workers(2))
+        assert [what for _, what in maker.lines()] == ["begun", "begun"]
+    finally:
+        returned.set()
     limit = time.monotonic() + 20
     while len(maker.lines()) < 5:
         assert time.monotonic() < limit
