@@ -1,15 +1,12 @@
 """Shards made by threads: the rows of one, nothing made twice, one opening for all."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +21,9 @@ from grpo_pipeline.models.reward import RewardModel
 from grpo_pipeline.stages import evaluation, labels, models, problems, rollouts
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import Store
-from grpo_pipeline.workers import threads
 from tests.flows.conftest import MICRO
 from tests.store.conftest import make_checked
-from tests.workers.makers import KEY, SPEC, Maker, build
+from tests.workers.makers import SPEC, Maker, build
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data" / "tiny"
@@ -75,91 +71,6 @@ def test_after_an_error_only_what_is_missing_is_made(tmp_path, maker, count):
     build(tmp_path, maker, workers(count))
     assert maker.made() == [0, 1, 2, 3, 4, 5]
     assert len(before) >= 1
-
-
-@dataclass(frozen=True)
-class Slow(Maker):
-    """Shards that take a minute, or as long as a call does; each that ends, however, uses the ledger once more."""
-
-    by_one_call: Callable[[], object] | None = None
-
-    @contextmanager
-    def open(self, ledger):
-        def make(shard):
-            self._note("begun")
-            try:
-                if self.by_one_call is not None:
-                    self.by_one_call()
-                else:
-                    for _ in range(6000):
-                        time.sleep(0.01)
-            finally:
-                ledger.find(KEY, 0, 1)  # raises where it is closed
-                self._note("ended")
-
-        try:
-            yield make
-        finally:
-            self._note("close")
-
-
-def press_ctrl_c_once_begun(maker, count):
-    """Ctrl-C in this process as soon as that many shards are at work."""
-
-    def press():
-        limit = time.monotonic() + 20
-        while time.monotonic() < limit and not (maker.log.exists() and len(maker.lines()) == count):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=press).start()
-
-
-def test_ctrl_c_interrupts_the_threads_and_closes_behind_them(tmp_path, maker, monkeypatch):
-    monkeypatch.setattr(threads, "_INTERRUPT_LIMIT_S", 30.0)
-    maker = Slow(maker.log, ledger_folder=tmp_path / "ledger")
-    press_ctrl_c_once_begun(maker, 2)
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, maker, workers(2))
-    assert time.monotonic() - started < 50
-    assert [what for _, what in maker.lines()] == ["begun", "begun", "ended", "ended", "close"]
-
-
-def test_ctrl_c_waits_for_no_thread_and_closes_nothing_that_one_uses(tmp_path, maker, monkeypatch):
-    monkeypatch.setattr(threads, "_INTERRUPT_LIMIT_S", 0.1)
-    returned = threading.Event()  # no exception reaches a thread before its call is back
-    maker = Slow(maker.log, ledger_folder=tmp_path / "ledger", by_one_call=returned.wait)
-    press_ctrl_c_once_begun(maker, 2)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            build(tmp_path, maker, workers(2))
-        assert [what for _, what in maker.lines()] == ["begun", "begun"]
-    finally:
-        returned.set()
-    limit = time.monotonic() + 20
-    while len(maker.lines()) < 5:
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-    assert [what for _, what in maker.lines()] == ["begun", "begun", "ended", "ended", "close"]
-
-
-def test_a_process_ends_by_ctrl_c_while_its_threads_are_at_work(tmp_path, maker):
-    command = [sys.executable, "-m", "tests.workers.makers", str(tmp_path / "run"), str(maker.log), "100", "threads"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    try:
-        limit = time.monotonic() + 60
-        while not maker.log.exists():
-            assert time.monotonic() < limit
-            time.sleep(0.01)
-        time.sleep(0.5)  # the threads start behind the line of the opening
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-    finally:
-        process.kill()
-    assert process.returncode in (-signal.SIGINT, 130)
-    assert said.rstrip().endswith("KeyboardInterrupt")
-    assert [what for _, what in maker.lines()] == ["open"]
 
 
 def test_a_killed_build_goes_on_where_it_was(tmp_path, maker):
