@@ -42,17 +42,11 @@ def _flow_command(name: str) -> Callable[..., None]:
 
 
 def _run_flow(module: str, config: Path | None, overrides: list[str]) -> None:
+    from flows.ready import make_ready
     from grpo_pipeline.config import load_config
-    from grpo_pipeline.interrupts import keeps_work_in
-    from grpo_pipeline.processes.calls import start_server
-    from grpo_pipeline.stages.inputs import check_inputs
-    from grpo_pipeline.stages.run import run_root
 
     settings = load_config(config, overrides)  # refused before Prefect is even imported
-    check_inputs(settings, module.replace("_", "-"))
-    keeps_work_in(run_root(settings))
-    if settings.child_processes:
-        start_server()  # it imports what stages need while Prefect is imported and its server starts
+    make_ready(settings, module.replace("_", "-"))
     from flows.command import run as run_flow
     from flows.server import require_server
     from tasks.quiet import quiet_user_errors

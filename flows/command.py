@@ -8,13 +8,11 @@ from typing import Any
 
 from prefect.exceptions import Abort
 
+from flows.ready import make_ready
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
 from grpo_pipeline.errors import UserError
-from grpo_pipeline.interrupts import EXIT_CODE, catch_interrupts, keeps_work_in
-from grpo_pipeline.processes.calls import start_server
-from grpo_pipeline.stages.inputs import check_inputs
-from grpo_pipeline.stages.run import run_root
+from grpo_pipeline.interrupts import EXIT_CODE, catch_interrupts
 from tasks.quiet import quiet_user_errors
 
 
@@ -42,10 +40,7 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
     name = str(getattr(flow, "name", "JOB"))
     try:
         config = load_config(options.config, overrides)
-        check_inputs(config, name)
-        keeps_work_in(run_root(config))
-        if config.child_processes:
-            start_server()  # it imports what stages need while Prefect's server starts
+        make_ready(config, name)
         require_server(name)
         run(flow, config)
     except UserError as error:

@@ -11,7 +11,7 @@ import polars as pl
 from grpo_pipeline.config import RunConfig
 from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.processes.devices import hold_devices
-from grpo_pipeline.stages.run import ModelRef, Run, problem_shards, shard_plan
+from grpo_pipeline.stages.run import ModelRef, Run, rows_of_shard, shard_plan, solution_shards
 from grpo_pipeline.store import ArtifactRef, ShardResult
 from grpo_pipeline.workers.build import build_in_shards
 from grpo_pipeline.workers.maker import Make
@@ -33,8 +33,7 @@ def score_rollouts(
     spec = run.spec(stage, VERSION, round, (rollouts, reward_model), dtype=config.model.dtype)
     if found := run.store.find(spec):
         return found
-    solved = rollouts.scan("rollouts").select(pl.col("problem_id").unique()).collect()["problem_id"]
-    shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
+    shards = solution_shards(rollouts, config.store.problems_per_shard)
     maker = ScoreShards(config, stage, round, rollouts, reward_model, shards)
     return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
 
@@ -70,9 +69,7 @@ class ScoreShards:
             )
 
             def make(shard: int) -> ShardResult:
-                first, last = self.shards[shard][0], self.shards[shard][-1]
-                mine = pl.col("problem_id").is_between(pl.lit(first), pl.lit(last))
-                part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
+                part = rows_of_shard(frames, self.shards[shard])
                 with turn:
                     if self.stage == "step_scores":
                         scores = score_steps(model, part["rollouts"], part["steps"], tokens_per_batch=budget)

@@ -12,7 +12,7 @@ from grpo_pipeline.counts import listed
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.labelling.ledger import CompletionLedger
 from grpo_pipeline.stages.rollouts import engine_of_stage
-from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, problem_shards, shard_plan
+from grpo_pipeline.stages.run import ModelRef, Run, generation_settings, rows_of_shard, shard_plan, solution_shards
 from grpo_pipeline.store import ArtifactRef, ShardResult
 from grpo_pipeline.workers.build import build_in_shards
 from grpo_pipeline.workers.maker import Make
@@ -45,8 +45,7 @@ def label_steps(
     )
     if found := run.store.find(spec):
         return found
-    solved = rollouts.scan("rollouts").select(pl.col("problem_id").unique()).collect()["problem_id"]
-    shards = problem_shards(solved.to_list(), config.store.problems_per_shard)
+    shards = solution_shards(rollouts, config.store.problems_per_shard)
     maker = LabelShards(config, round, problems, rollouts, completer, shards, run.scratch("ledger"))
     return build_in_shards(run.store, spec, shard_plan(shards), maker, config.workers)
 
@@ -77,10 +76,7 @@ class LabelShards:
         with engine_of_stage(config.engine, place, self.completer, what) as engine:
 
             def make(shard: int) -> ShardResult:
-                # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
-                first, last = self.shards[shard][0], self.shards[shard][-1]
-                mine = pl.col("problem_id").is_between(pl.lit(first), pl.lit(last))
-                part = {table: frame.filter(mine).collect() for table, frame in frames.items()}
+                part = rows_of_shard(frames, self.shards[shard])
                 result = label(
                     gold,
                     part["rollouts"],

@@ -1,9 +1,11 @@
 """What a stage needs to know of its run, and what it says of the models it makes."""
 
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from grpo_pipeline.config import ModelConfig, RunConfig
@@ -137,6 +139,19 @@ def problem_shards(problem_ids: list[str], size: int) -> list[list[str]]:
     """Problem ids in shards of `size`, sorted, so that a shard's content does not depend on row order."""
     ordered = sorted(problem_ids)
     return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
+
+def solution_shards(rollouts: ArtifactRef, size: int) -> list[list[str]]:
+    """`problem_shards` of the problems that rollouts solve."""
+    solved = rollouts.scan("rollouts").select(pl.col("problem_id").unique()).collect()["problem_id"]
+    return problem_shards(solved.to_list(), size)
+
+
+def rows_of_shard(frames: Mapping[str, pl.LazyFrame], shard: list[str]) -> dict[str, pl.DataFrame]:
+    """The rows of a shard's problems, of each table."""
+    # Shards are ranges of the sorted ids, which statistics of sorted row groups prune by.
+    mine = pl.col("problem_id").is_between(pl.lit(shard[0]), pl.lit(shard[-1]))
+    return {table: frame.filter(mine).collect() for table, frame in frames.items()}
 
 
 def shard_plan(shards: list[list[str]]) -> list[str]:

@@ -20,11 +20,10 @@ class MetricsTable:
         self._stage = stage
         self._round = round
 
-    def add(self, step: int, metrics: Mapping[str, float]) -> pl.DataFrame:
-        """Append a row; returns it as a frame."""
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a row."""
         values = {name: float(value) for name, value in metrics.items()}
         self.rows.append({"step": step, "round": self._round, "stage": self._stage, **values})
-        return _frame(self.rows[-1:])
 
     def last(self, count: int) -> pl.DataFrame:
         """The newest rows, as a frame."""

@@ -180,7 +180,8 @@ class PolicyTrainer:
             else:
                 times["step_time"] = now - update_started
             row = monitors | metrics | times | {"num_tokens": self.n_tokens, "exploration_step": step}
-            metrics_frames.append(self.table.add(self.updates, row))
+            self.table.add(self.updates, row)
+            metrics_frames.append(self.table.last(1))
         self._watch(step)
         metrics_frame = pl.concat(metrics_frames, how="diagonal")
         return experience.frames() | {"metrics": metrics_frame}
@@ -238,7 +239,8 @@ class PolicyTrainer:
         self.updates += 1
         self.n_tokens += sum(len(row.tokens) for row in rows)
         metrics |= {"reward": sum(rewards) / len(rewards), "num_tokens": self.n_tokens}
-        return self.table.add(self.updates, metrics | {"step_time": time.perf_counter() - started})
+        self.table.add(self.updates, metrics | {"step_time": time.perf_counter() - started})
+        return self.table.last(1)
 
     @property
     def version(self) -> str:
