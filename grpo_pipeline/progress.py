@@ -18,7 +18,7 @@ from rich.text import Text
 _lock = threading.RLock()
 _shown: Progress | None = None
 _open: list["Bar"] = []
-_relayed: tuple["Count", ...] = ()
+_relayed: dict[object, tuple["Count", ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,37 @@ class Count:
 
 
 def counts() -> tuple[Count, ...]:
-    """Every open bar's count, the outermost first: this process's own, then those of a child."""
+    """Every open bar's count, the outermost first: this process's own, then those of its children.
+
+    Children that do the same thing at once have one count between them.
+    """
     with _lock:
-        return (*(Count(bar.description, bar.unit, bar.done, bar.total) for bar in _open), *_relayed)
+        found = [Count(bar.description, bar.unit, bar.done, bar.total) for bar in _open]
+        of_children = [count for relayed in _relayed.values() for count in relayed]
+    together: dict[tuple[str, str], Count] = {}
+    for count in of_children:
+        before = together.get((count.description, count.unit))
+        together[count.description, count.unit] = count if before is None else _add(before, count)
+    return (*found, *together.values())
 
 
-def relay(of_child: Sequence[Count]) -> None:
-    """Take over the counts of a child process; an empty sequence when it has ended."""
-    global _relayed  # noqa: PLW0603  (one stage runs in a process at a time)
+def _add(a: Count, b: Count) -> Count:
+    total = None if a.total is None or b.total is None else a.total + b.total
+    return Count(a.description, a.unit, a.done + b.done, total)
+
+
+def relay(child: object, its_counts: Sequence[Count]) -> None:
+    """Take over the counts of a child process; an empty sequence when it has ended.
+
+    Args:
+        child: Whose they are; anything that tells children apart.
+        its_counts: Its counts, in place of those from before.
+    """
     with _lock:
-        _relayed = tuple(of_child)
+        if its_counts:
+            _relayed[child] = tuple(its_counts)
+        else:
+            _relayed.pop(child, None)
 
 
 def fraction(bars: Sequence[Count]) -> float | None:

@@ -112,10 +112,30 @@ def test_counts_and_the_share_that_is_done():
 def test_counts_of_a_child_follow_ones_own():
     of_child = (module.Count("grpo, round 1", "steps", 3, 10),)
     try:
-        module.relay(of_child)
+        module.relay("child", of_child)
         with progress("policy, round 1", 1, "models"):
             assert module.counts()[1:] == of_child
             assert module.fraction(module.counts()) == 0.3
     finally:
-        module.relay(())
+        module.relay("child", ())
+    assert module.counts() == ()
+
+
+def test_children_at_the_same_work_have_one_count_between_them():
+    with progress("labels", 4, "shards"):
+        try:
+            module.relay(1, [module.Count("sampling", "rollouts", 3, 10), module.Count("loading", "files", 1, None)])
+            module.relay(2, [module.Count("sampling", "rollouts", 4, 10), module.Count("loading", "files", 1, 2)])
+            assert module.counts()[1:] == (
+                module.Count("sampling", "rollouts", 7, 20),
+                module.Count("loading", "files", 2, None),
+            )
+            module.relay(1, ())
+            assert module.counts()[1:] == (
+                module.Count("sampling", "rollouts", 4, 10),
+                module.Count("loading", "files", 1, 2),
+            )
+        finally:
+            module.relay(1, ())
+            module.relay(2, ())
     assert module.counts() == ()

@@ -18,17 +18,22 @@ def _reachable(address: str) -> str:
 
 
 class WorkersConfig(Section):
-    """Who makes the shards of stages that sample, label or score: threads here, or workers on Ray.
+    """Who makes the shards of stages that sample, label or score: threads, processes, or workers on Ray.
 
     Rows are the same whoever makes them, so nothing here is a part of an artifact's identity.
     """
 
-    task_runner: Literal["threads", "ray"] = Field(
+    task_runner: Literal["threads", "processes", "ray"] = Field(
         "threads",
-        description="threads: of the stage's own process, with one model between them. ray: processes, here or on "
-        "other machines, each with a model of its own (needs the extra [ray]).",
+        description="threads: of the stage's own process, with one model between them. processes: of this machine, "
+        "each with a model of its own, and a GPU of its own where there are any. ray: processes, here or on other "
+        "machines, each with a model of its own (needs the extra [ray]).",
     )
-    count: PositiveInt = Field(1, description="Shards made at once; threads take turns at a local model.")
+    count: PositiveInt = Field(
+        1,
+        description="Shards made at once; threads take turns at a local model. processes: as many as there are GPUs; "
+        "on CPUs, as there are cores where the model is small, fewer where it fills them.",
+    )
     ray_address: Annotated[str, AfterValidator(_reachable)] | None = Field(
         None,
         description="ray: address of a running cluster, host:port, or auto for the one that this machine belongs to; "
@@ -43,7 +48,7 @@ class WorkersConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.task_runner == "threads":
+        if self.task_runner != "ray":
             given = {"ray_address": self.ray_address is not None, "num_cpus": self.num_cpus != 1}
             given["num_gpus"] = self.num_gpus != 0
             if names := [name for name, is_given in given.items() if is_given]:
@@ -53,7 +58,7 @@ class WorkersConfig(Section):
         return self
 
     def check_places(self, device: str, gpus_of_model: int) -> None:
-        """Raise ValueError where workers on Ray would not get the GPUs that the run's models ask for.
+        """Raise ValueError where workers would not get the GPUs that the run's models ask for.
 
         Whether 'auto' asks for one depends on the machines: see `workers.ray_devices`.
 
@@ -61,6 +66,11 @@ class WorkersConfig(Section):
             device: `model.device`.
             gpus_of_model: GPUs that one engine is spread over.
         """
+        if self.task_runner == "processes" and self.count > 1 and ":" in device:
+            raise ValueError(
+                f"model.device = {device!r}: with workers.task_runner = 'processes' each of the {self.count} takes GPUs "
+                "of its own; set model.device = 'cuda' or 'auto'"
+            )
         if self.task_runner != "ray":
             return
         if ":" in device:

@@ -64,14 +64,14 @@ def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
             call = _shared().start(theirs)
         try:
             send(ours, asdict(request))
-            answer = _answer(ours)
+            answer = _answer(call, ours)
         except BrokenPipeError:
             answer = {}
         except BaseException:
             call.cancel()
             raise
         finally:
-            relay(())
+            relay(call, ())
     if "result" in answer:
         result: R = decode_result(function, answer["result"])
         return result
@@ -84,11 +84,11 @@ def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
     raise ChildError(f"{request.function}: its process {call.ending()}; what was finished is kept, run it again")
 
 
-def _answer(connection: socket.socket) -> dict[str, Any]:
+def _answer(call: "_Call", connection: socket.socket) -> dict[str, Any]:
     """The call's last message; empty where the process died without one."""
     for message in messages(connection, _check):
         if "counts" in message:
-            relay([Count(**count) for count in message["counts"]])
+            relay(call, [Count(**count) for count in message["counts"]])
         elif "log" in message:
             name, level, text = message["log"]
             logging.getLogger(name).log(level, "%s", text)
@@ -130,23 +130,18 @@ class _Call:
 
 
 class _Server:
-    """The server process of this process.
+    """The server process, as one of those that ask it for calls.
 
-    A thread that lives as long as this process starts it, since the kernel ties PR_SET_PDEATHSIG to the thread.
+    Args:
+        control: Socket to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, control: socket.socket) -> None:
         self.alive = True
+        self._control = control
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._number = 0
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        started = threading.Event()
-        failed: list[BaseException] = []
-        threading.Thread(target=self._live, args=(theirs, started, failed), daemon=True, name="stage-server").start()
-        started.wait()
-        if failed:
-            raise failed[0]
 
     def start(self, connection: socket.socket) -> _Call:
         """Have a worker take a call on the other end of the connection."""
@@ -163,7 +158,40 @@ class _Server:
         except OSError:
             return
 
-    def _live(self, theirs: socket.socket, started: threading.Event, failed: list[BaseException]) -> None:
+    def listen(self) -> None:
+        """Take in which calls have ended, until the server has."""
+        while True:
+            try:
+                packet = self._control.recv(_PACKET)
+            except OSError:
+                packet = b""
+            if not packet:
+                break
+            message = json.loads(packet)
+            with self._lock:
+                call = self._calls.pop(message["ended"])
+            call.status = message["status"]
+            call.ended.set()
+        self.alive = False
+
+    def give_up(self) -> None:
+        """Say of the calls that are left that they were lost."""
+        with self._lock:
+            for call in self._calls.values():
+                call.ended.set()
+
+
+def _own_server() -> _Server:
+    """A server process of this process.
+
+    A thread that lives as long as this process starts it, since the kernel ties PR_SET_PDEATHSIG to the thread.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = _Server(ours)
+    started = threading.Event()
+    failed: list[BaseException] = []
+
+    def live() -> None:
         try:
             guard = ProcessGuard()
             command = [sys.executable, "-P", "-m", "grpo_pipeline.processes.server"]
@@ -182,28 +210,29 @@ class _Server:
         finally:
             theirs.close()
             started.set()
-        while True:
-            try:
-                packet = self._control.recv(_PACKET)
-            except OSError:
-                packet = b""
-            if not packet:
-                break
-            message = json.loads(packet)
-            with self._lock:
-                call = self._calls.pop(message["ended"])
-            call.status = message["status"]
-            call.ended.set()
-        self.alive = False
+        server.listen()
         process.wait()
         guard.close()
-        with self._lock:
-            for call in self._calls.values():
-                call.ended.set()
+        server.give_up()
+
+    threading.Thread(target=live, daemon=True, name="stage-server").start()
+    started.wait()
+    if failed:
+        raise failed[0]
+    return server
+
+
+def _parents_server(control: socket.socket) -> _Server:
+    """The server that this process was forked from."""
+    server = _Server(control)
+    threading.Thread(target=server.listen, daemon=True, name="stage-server").start()
+    return server
 
 
 _server: _Server | None = None
 _server_lock = threading.Lock()
+_control: socket.socket | None = None
+"""A worker's socket to the server that it was forked from."""
 
 
 def start_server() -> None:
@@ -211,18 +240,24 @@ def start_server() -> None:
     _shared()
 
 
+def ask_over(control: socket.socket) -> None:
+    """Have this process, a worker, ask for its own calls over a socket to the server that it was forked from."""
+    global _control  # noqa: PLW0603 - one server a process is the point
+    _control = control
+
+
 def _shared() -> _Server:
     global _server  # noqa: PLW0603 - one server a process is the point
     with _server_lock:
         if _server is None or not _server.alive:
-            _server = _Server()
+            _server = _own_server() if _control is None else _parents_server(_control)
         return _server
 
 
 def _forget_after_fork() -> None:
     """A forked copy of this process must not use its parent's server."""
-    global _server, _server_lock
-    _server, _server_lock = None, threading.Lock()
+    global _server, _server_lock, _control
+    _server, _server_lock, _control = None, threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

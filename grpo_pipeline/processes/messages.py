@@ -42,10 +42,11 @@ def name_of(function: Callable[..., Any]) -> str:
     """`module:name` of a module's function.
 
     Raises:
-        ValueError: It is not found there under its name (a lambda, a method, a function inside another).
+        ValueError: A child would not find it there under its name: a lambda, a method, a function inside another, or
+            one of a script.
     """
     name = f"{function.__module__}:{function.__qualname__}"
-    if find(name) is not function:
+    if function.__module__ == "__main__" or find(name) is not function:
         raise ValueError(f"{name} is not the function itself, so a child process could not find it")
     return name
 
@@ -61,23 +62,23 @@ def encode_arguments(function: Callable[..., Any], args: tuple[Any, ...], kwargs
     """Argument -> JSON text."""
     hints = get_type_hints(function)
     bound = inspect.signature(function).bind(*args, **kwargs)
-    return {name: _encode(hints[name], value) for name, value in bound.arguments.items()}
+    return {name: encode(hints[name], value) for name, value in bound.arguments.items()}
 
 
 def decode_arguments(function: Callable[..., Any], arguments: dict[str, str]) -> dict[str, Any]:
     """The inverse of `encode_arguments`, checked."""
     hints = get_type_hints(function)
-    return {name: _decode(hints[name], text) for name, text in arguments.items()}
+    return {name: decode(hints[name], text) for name, text in arguments.items()}
 
 
 def encode_result(function: Callable[..., Any], value: Any) -> str:
     """A result as JSON text."""
-    return _encode(get_type_hints(function)["return"], value)
+    return encode(get_type_hints(function)["return"], value)
 
 
 def decode_result(function: Callable[..., Any], text: str) -> Any:
     """The inverse of `encode_result`, checked."""
-    return _decode(get_type_hints(function)["return"], text)
+    return decode(get_type_hints(function)["return"], text)
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
@@ -113,9 +114,11 @@ def messages(connection: socket.socket, each_second: Callable[[], None] = lambda
             yield json.loads(line)
 
 
-def _encode(hint: Any, value: Any) -> str:
+def encode(hint: Any, value: Any) -> str:
+    """A value of a type as JSON text."""
     return TypeAdapter(hint).dump_json(value, context=_IN_TRANSIT).decode()
 
 
-def _decode(hint: Any, text: str) -> Any:
+def decode(hint: Any, text: str) -> Any:
+    """The inverse of `encode`, checked."""
     return TypeAdapter(hint).validate_json(text)

@@ -1,13 +1,16 @@
 """The process that workers are forked from: torch and transformers are imported once, not once a stage.
 
 It has one thread and never touches a GPU, so that a fork of it is safe: what starts threads at import (polars,
-pyarrow) or needs the device is left to the workers. One worker always waits, its imports done, for the next call.
-multiprocessing's forkserver is not used, since its children run the user's `__main__` again (which imports Prefect)
-and unpickle their arguments.
+pyarrow) or needs the device is left to the workers. Some workers always wait, their imports done, for the next call: as
+many as have been at work at once. multiprocessing's forkserver is not used, since its children run the user's
+`__main__` again (which imports Prefect) and unpickle their arguments.
+
+A worker may ask for calls too, as the parent does. They end with the call that asked for them, however that ends.
 
     python -m grpo_pipeline.processes.server PARENT_PID CONTROL_FD MODULES MODULES    # not for calling by hand
 
 Control messages, one a packet: {"run": id} with the call's connection, {"cancel": id}; back {"ended": id, "status": n}.
+Who asks chooses the ids.
 """
 
 import contextlib
@@ -19,6 +22,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grpo_pipeline.processes import worker
@@ -31,11 +35,31 @@ GRACE_S = 5.0
 _PACKET = 1 << 16
 
 
+@dataclass(frozen=True)
+class Client:
+    """Who asks for calls.
+
+    Attributes:
+        control: Socket to it.
+        worker: Process id of the worker that it is; None is the parent.
+    """
+
+    control: socket.socket
+    worker: int | None
+
+
 @dataclass
 class Call:
-    """A worker that was given a call."""
+    """A worker that was given a call.
+
+    Attributes:
+        number: The call's id.
+        client: Who asked for it.
+        kill_at: When its patience with SIGTERM is over; None while nobody has ended it.
+    """
 
     number: int
+    client: Client
     kill_at: float | None = None
 
 
@@ -48,10 +72,12 @@ class Server:
     """
 
     def __init__(self, control: socket.socket, modules: list[str]) -> None:
-        self._control = control
+        self._parent = Client(control, None)
+        self._clients: dict[socket.socket, Client] = {control: self._parent}
         self._modules = modules
         self._calls: dict[int, Call] = {}  # by the worker's process id, which leads its group
-        self._spare: tuple[int, socket.socket] | None = None
+        self._waiting: dict[int, socket.socket] = {}  # workers without a call, the one that waits longest first
+        self._wanted = 1
         self._stopping = False
         self._awake, woken = socket.socketpair()
         self._awake.setblocking(False)
@@ -65,65 +91,75 @@ class Server:
         """Serve until the parent closes the control socket or ends; no worker is left then."""
         self._prepare()
         while not (self._stopping and not self._calls):
-            listened = [self._awake] if self._stopping else [self._awake, self._control]
+            listened = [self._awake, *([] if self._stopping else self._clients)]
             ready, _, _ = select.select(listened, [], [], self._patience())
             if self._awake in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._awake.recv(_PACKET)
-            if self._control in ready:
-                self._obey()
+            for client in [self._clients[control] for control in ready if control is not self._awake]:
+                self._obey(client)
             self._reap()
             self._kill_overdue()
             if self._stopping:
                 self._end_all()
-        if self._spare is not None:
-            os.kill(self._spare[0], signal.SIGKILL)
+        for pid in self._waiting:
+            os.kill(pid, signal.SIGKILL)
 
     def _prepare(self) -> None:
-        if self._spare is not None or self._stopping:
-            return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        server = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            for inherited in (self._control, self._awake, self._woken, ours):
-                inherited.close()
-            worker.main(theirs, server, self._modules)
-        theirs.close()
-        self._spare = (pid, ours)
+        """Have as many workers wait as are wanted."""
+        while len(self._waiting) < self._wanted and not self._stopping:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            server = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                for inherited in (*self._clients, *self._waiting.values(), self._awake, self._woken, ours):
+                    inherited.close()
+                worker.main(theirs, server, self._modules)
+            theirs.close()
+            self._waiting[pid] = ours
 
-    def _obey(self) -> None:
+    def _obey(self, client: Client) -> None:
         try:
-            packet, handles, _, _ = socket.recv_fds(self._control, _PACKET, 1)
+            packet, handles, _, _ = socket.recv_fds(client.control, _PACKET, 1)
         except ConnectionResetError:
             packet, handles = b"", []
         if not packet:
-            self._stopping = True
+            self._part_with(client)
             return
         message = json.loads(packet)
         if "run" in message:
-            self._hand_over(message["run"], handles[0])
+            self._hand_over(client, message["run"], handles[0])
+            self._wanted = max(self._wanted, len(self._calls))
             self._prepare()
         else:
             for pid, call in self._calls.items():
-                if call.number == message["cancel"]:
+                if call.client is client and call.number == message["cancel"]:
                     self._terminate(pid, call)
 
-    def _hand_over(self, number: int, handle: int) -> None:
-        """Give the call to the waiting worker; to a fresh one where that has died."""
-        for _ in range(2):
+    def _part_with(self, client: Client) -> None:
+        if client is self._parent:
+            self._stopping = True
+            return
+        self._clients.pop(client.control, None)
+        client.control.close()
+
+    def _hand_over(self, client: Client, number: int, handle: int) -> None:
+        """Give the call to a waiting worker; to a fresh one where that has died."""
+        for _ in range(len(self._waiting) + 1):
             self._prepare()
-            assert self._spare is not None
-            (pid, inbox), self._spare = self._spare, None
-            with inbox:
+            pid = next(iter(self._waiting))
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with self._waiting.pop(pid) as inbox, theirs:
                 try:
-                    socket.send_fds(inbox, [b"call"], [handle])
+                    socket.send_fds(inbox, [b"call"], [handle, theirs.fileno()])
                 except OSError:
+                    ours.close()
                     continue
-            self._calls[pid] = Call(number)
+            self._clients[ours] = Client(ours, pid)
+            self._calls[pid] = Call(number, client)
             break
         else:
-            self._tell(number, 1)
+            self._tell(client, number, 1)
         os.close(handle)
 
     def _reap(self) -> None:
@@ -136,17 +172,24 @@ class Server:
                 return
             # What it started goes with it, while its process id, which is the group's, is not yet free.
             _signal_group(ended.si_pid, signal.SIGKILL)
+            for pid, _ in self._asked_by(ended.si_pid):
+                _signal_group(pid, signal.SIGKILL)
             _, status = os.waitpid(ended.si_pid, 0)
-            if self._spare is not None and self._spare[0] == ended.si_pid:
-                self._spare[1].close()
-                self._spare = None
+            if ended.si_pid in self._waiting:
+                self._waiting.pop(ended.si_pid).close()
+            for client in [client for client in self._clients.values() if client.worker == ended.si_pid]:
+                self._part_with(client)
             call = self._calls.pop(ended.si_pid, None)
             if call is not None:
-                self._tell(call.number, os.waitstatus_to_exitcode(status))
+                self._tell(call.client, call.number, os.waitstatus_to_exitcode(status))
 
-    def _tell(self, number: int, status: int) -> None:
-        with contextlib.suppress(OSError):  # the parent has ended
-            self._control.send(json.dumps({"ended": number, "status": status}).encode())
+    def _asked_by(self, worker: int) -> Iterator[tuple[int, Call]]:
+        """The calls that a worker asked for, by process id."""
+        return ((pid, call) for pid, call in self._calls.items() if call.client.worker == worker)
+
+    def _tell(self, client: Client, number: int, status: int) -> None:
+        with contextlib.suppress(OSError):  # it has ended
+            client.control.send(json.dumps({"ended": number, "status": status}).encode())
 
     def _on_term(self, *_: object) -> None:
         self._stopping = True
@@ -159,6 +202,8 @@ class Server:
         if call.kill_at is None:
             call.kill_at = time.monotonic() + GRACE_S
             _signal_group(pid, signal.SIGTERM)
+            for asked, its_call in self._asked_by(pid):
+                self._terminate(asked, its_call)
 
     def _kill_overdue(self) -> None:
         for pid, call in self._calls.items():

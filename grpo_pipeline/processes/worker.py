@@ -11,6 +11,7 @@ import traceback
 from typing import Any, NoReturn
 
 from grpo_pipeline.errors import UserError
+from grpo_pipeline.processes import calls
 from grpo_pipeline.processes.death import die_with_parent
 from grpo_pipeline.processes.guard import VARIABLE
 from grpo_pipeline.processes.messages import Request, decode_arguments, encode_result, find, messages, send
@@ -33,10 +34,11 @@ def main(inbox: socket.socket, server: int, modules: list[str]) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         preload(modules)
-        packet, handles, _, _ = socket.recv_fds(inbox, 16, 1)
+        packet, handles, _, _ = socket.recv_fds(inbox, 16, 2)
         inbox.close()
         if packet:
-            status = _serve(socket.socket(fileno=handles[0]))
+            connection, control = (socket.socket(fileno=handle) for handle in handles)
+            status = _serve(connection, control)
     except BaseException:  # noqa: BLE001  (nothing may return into the server's code)
         traceback.print_exc()
     finally:
@@ -44,8 +46,9 @@ def main(inbox: socket.socket, server: int, modules: list[str]) -> NoReturn:
         os._exit(status)
 
 
-def _serve(connection: socket.socket) -> int:
+def _serve(connection: socket.socket, control: socket.socket) -> int:
     signal.signal(signal.SIGTERM, _cancel)
+    calls.ask_over(control)
     lock = threading.Lock()
 
     def say(message: dict[str, Any]) -> None:

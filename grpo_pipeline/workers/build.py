@@ -25,10 +25,15 @@ def build_in_shards(
 
     Raises:
         UserError: As making a shard raises it; Ray is chosen and not installed, or cannot be reached.
+        ChildError: A worker that is a process of this machine died, or failed otherwise.
         WorkerLostError: Workers on Ray died again and again.
     """
     if workers.task_runner == "threads":
         return store.build_by(spec, plan, partial(run_in_threads, maker, workers.count))
+    if workers.task_runner == "processes":
+        from grpo_pipeline.workers.processes import run_in_processes
+
+        return store.build_by(spec, plan, partial(run_in_processes, maker, workers))
     from grpo_pipeline.workers.on_ray import run_on_ray
 
     return store.build_by(spec, plan, partial(run_on_ray, maker, workers))

@@ -73,3 +73,33 @@ def say_pid_and_sleep(folder: Path) -> None:
     for _ in range(300):
         logging.getLogger(__name__).warning("at work")  # one who listens is not kept from anything by it
         time.sleep(0.2)
+
+
+def parent_and_those_of_calls(count: int) -> list[str]:
+    """This process's parent, and those of calls that it makes itself, at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from grpo_pipeline.processes.calls import run_in_child
+
+    with ThreadPoolExecutor(count) as pool:
+        asked = [pool.submit(run_in_child, parent) for _ in range(count)]
+        return [str(os.getppid()), *(one.result() for one in asked)]
+
+
+def parent() -> str:
+    return str(os.getppid())
+
+
+def pass_on(kind: str) -> None:
+    from grpo_pipeline.processes.calls import run_in_child
+
+    run_in_child(fail, kind)
+
+
+def ask_for_a_family(folder: Path, deaf: bool) -> None:
+    """Have another call start a family, and say one's own process id."""
+    from grpo_pipeline.processes.calls import run_in_child
+
+    (folder / "asking.part").write_text(str(os.getpid()))
+    (folder / "asking.part").rename(folder / "asking")
+    run_in_child(start_family, folder / "family", deaf)

@@ -89,6 +89,48 @@ def test_errors_come_back():
         run_in_child(calls_to_make.fail, "exit")
 
 
+def test_calls_of_a_call_are_forked_from_the_same_server():
+    server, _ = server_threads()
+    assert run_in_child(calls_to_make.parent_and_those_of_calls, 3) == [str(server)] * 4
+    assert server_threads() == (server, 1)
+
+
+def test_errors_of_a_calls_call_come_back():
+    with pytest.raises(UserError, match=r"^no such thing: do this instead$"):
+        run_in_child(calls_to_make.pass_on, "user")
+    with pytest.raises(ChildError, match=r"(?s)pass_on failed: ChildError.*fail failed: ZeroDivisionError: by nothing"):
+        run_in_child(calls_to_make.pass_on, "bug")
+    with pytest.raises(ChildError, match=r"fail: its process was killed by SIGKILL"):
+        run_in_child(calls_to_make.pass_on, "killed")
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize("how", ["cancelled", "killed"])
+def test_a_calls_calls_end_with_it(tmp_path, waiting, living, how, deaf):
+    class StopError(BaseException):
+        pass
+
+    def check():
+        if family.exists():
+            if how == "cancelled":
+                raise StopError
+            os.kill(int((tmp_path / "asking").read_text()), signal.SIGKILL)
+
+    family = tmp_path / "family"
+    before = calls.each_second.set(check)
+    try:
+        with pytest.raises(StopError if how == "cancelled" else ChildError):
+            run_in_child(calls_to_make.ask_for_a_family, tmp_path, deaf)
+    finally:
+        calls.each_second.reset(before)
+    asked, server, in_group, in_session = map(int, family.read_text().split())
+    waiting(lambda: not living([asked, in_group]), 10, "their end")
+    assert family.with_suffix(".closed").exists() == (how == "cancelled" and not deaf)
+    assert living([server]) == [server]
+    os.kill(in_session, signal.SIGKILL)  # in a session of its own: it would end with this process
+    assert run_in_child(calls_to_make.parent) == str(server)
+
+
 def test_a_check_that_raises_ends_the_call_and_its_process(tmp_path):
     class StopError(BaseException):
         pass

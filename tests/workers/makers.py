@@ -85,7 +85,11 @@ def build(root, maker, workers, shards=6):
     return build_in_shards(Store(root), SPEC, [str(index) for index in range(shards)], maker, workers)
 
 
-if __name__ == "__main__":
+def main():
     root, log, seconds, runner = sys.argv[1:]
     workers = parse_config({"workers": {"task_runner": runner, "count": 2}}, "test").workers
     build(root, Maker(Path(log), seconds=float(seconds)), workers)
+
+
+if __name__ == "__main__":
+    main()

@@ -92,9 +92,9 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path, maker):
 
 
 @cache
-def stages_of(root, count):
-    """Artifacts of the stages that are cut into shards, made by this many threads."""
-    config = parse_config(MICRO | {"root": root, "workers": {"count": count}}, "test")
+def stages_of(root, count, task_runner="threads"):
+    """Artifacts of the stages that are cut into shards, made by this many workers."""
+    config = parse_config(MICRO | {"root": root, "workers": {"count": count, "task_runner": task_runner}}, "test")
     found, policy = problems.make_problems(config), models.base_policy(config)
     sampled = rollouts.sample_rollouts(config, "label", 0, found, policy)
     labelled = labels.label_steps(config, 0, found, sampled, policy)

@@ -1,0 +1,3 @@
+from tests.processes.conftest import living, waiting
+
+__all__ = ["living", "waiting"]
