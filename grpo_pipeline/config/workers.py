@@ -68,8 +68,8 @@ class WorkersConfig(Section):
         """
         if self.task_runner == "processes" and self.count > 1 and ":" in device:
             raise ValueError(
-                f"model.device = {device!r}: with workers.task_runner = 'processes' each of the {self.count} takes GPUs "
-                "of its own; set model.device = 'cuda' or 'auto'"
+                f"model.device = {device!r}: with workers.task_runner = 'processes' each of the {self.count} takes "
+                "GPUs of its own; set model.device = 'cuda' or 'auto'"
             )
         if self.task_runner != "ray":
             return
