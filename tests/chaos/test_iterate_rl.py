@@ -44,15 +44,26 @@ def micro_file(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def by_processes(tmp_path_factory) -> Path:
+    """The same, its shards made by processes: the quiet run's rows are theirs too."""
+    settings = MICRO | {
+        "child_processes": True,
+        "training": {"checkpoint_every": 1},
+        "workers": {"task_runner": "processes", "count": 2},
+    }
+    return write_toml(tmp_path_factory.mktemp("config") / "processes.toml", settings)
+
+
+@pytest.fixture(scope="session")
 def quiet(tmp_path_factory, micro_file, prefect) -> Path:
     """The undisturbed run's folder."""
     return run_quietly(tmp_path_factory.mktemp("quiet"), micro_file, prefect)
 
 
 @pytest.mark.parametrize("chain", range(-(-KILLS // CHAIN)))
-def test_killed_runs_end_as_undisturbed_ones(chain, quiet, micro_file, prefect, tmp_path):
+def test_killed_runs_end_as_undisturbed_ones(chain, quiet, micro_file, by_processes, prefect, tmp_path):
     kills = plan_kills(stages_of(quiet), KILLS, SEED)[chain]
-    disturb(kills, quiet, micro_file, prefect, tmp_path)
+    disturb(kills, quiet, by_processes if chain % 2 else micro_file, prefect, tmp_path)
 
 
 def test_the_quickstart_survives_kills(tmp_path_factory, prefect, tmp_path):
