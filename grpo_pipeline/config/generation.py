@@ -43,3 +43,10 @@ class EngineConfig(Section):
         if self.kind == "server" and not self.base_url:
             raise ValueError("engine.kind = 'server' needs base_url, e.g. http://127.0.0.1:8000/v1")
         return self
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that its model is spread over, where it computes on GPUs; 0 where a server has the model."""
+        if self.kind == "server":
+            return 0
+        return self.tensor_parallel_size if self.kind == "vllm" else 1

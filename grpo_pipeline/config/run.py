@@ -83,10 +83,9 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _check_workers(self) -> Self:
-        gpus = self.engine.tensor_parallel_size if self.engine.kind == "vllm" else 1
         for model in (self.model, self.labelling.completer):
             if model is not None:
-                self.workers.check_places(model.device, gpus)
+                self.workers.check_places(model.device, self.engine.gpus or 1)  # reward models are here in any case
         return self
 
     @model_validator(mode="after")

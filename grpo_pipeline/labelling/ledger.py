@@ -16,12 +16,13 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
 import polars as pl
+from filelock import FileLock
 
 from grpo_pipeline.engines.protocol import SamplingParams
 from grpo_pipeline.errors import UserError
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 FILE = "completions.sqlite"
 WORKERS = "workers"
+OPENING = "opening.lock"
 _FORMAT = 1
 _BUSY_SECONDS = 60.0
 
@@ -177,6 +179,14 @@ class Ledger:
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
+        # Who else changes a new file to write-ahead mode at the same moment is not waited for by SQLite itself.
+        alone = nullcontext() if folder is None else FileLock(folder / OPENING)
+        with alone:
+            self._set_up(path)
+        with self._transaction():
+            self._claims = Claims(self._connection, None if folder is None else folder / WORKERS)
+
+    def _set_up(self, path: Path | None) -> None:
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             # The system keeps what a killed process has written; only a power cut can lose the last rows.
@@ -192,8 +202,6 @@ class Ledger:
         if found not in (0, _FORMAT):
             self._connection.close()
             raise UserError(f"{path}: a ledger of format {found}, this version reads {_FORMAT}; use another file")
-        with self._transaction():
-            self._claims = Claims(self._connection, None if folder is None else folder / WORKERS)
 
     def __enter__(self) -> Self:
         return self

@@ -39,7 +39,7 @@ class Request:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """`module:name` of a module's function.
+    """`module:name` of a module's function or class.
 
     Raises:
         ValueError: A child would not find it there under its name: a lambda, a method, a function inside another, or
@@ -52,7 +52,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def find(name: str) -> Callable[..., Any]:
-    """The function of a name."""
+    """The function, or class, of a name."""
     module, _, attribute = name.partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute, None)  # type: ignore[assignment]
     return function

@@ -27,11 +27,13 @@ from dataclasses import dataclass
 
 from grpo_pipeline.processes import worker
 from grpo_pipeline.processes.death import die_with_parent
-from grpo_pipeline.processes.preload import preload
+from grpo_pipeline.processes.preload import fill_caches, preload
 
 GRACE_S = 5.0
 """From SIGTERM, after which a stage closes its files, to SIGKILL."""
 
+_MORE_GRACE_S = 1.5
+_MOST_WAITING = 1 + (os.cpu_count() or 1)
 _PACKET = 1 << 16
 
 
@@ -105,14 +107,20 @@ class Server:
         for pid in self._waiting:
             os.kill(pid, signal.SIGKILL)
 
-    def _prepare(self) -> None:
-        """Have as many workers wait as are wanted."""
+    def _prepare(self, *arriving: socket.socket) -> None:
+        """Have as many workers wait as are wanted.
+
+        Args:
+            *arriving: Sockets of a call that is about to be handed over: a copy kept by another worker would keep its
+                other end from seeing that the call's process is gone.
+        """
         while len(self._waiting) < self._wanted and not self._stopping:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             server = os.getpid()
             pid = os.fork()
             if pid == 0:
-                for inherited in (*self._clients, *self._waiting.values(), self._awake, self._woken, ours):
+                waiting = self._waiting.values()
+                for inherited in (*self._clients, *waiting, *arriving, self._awake, self._woken, ours):
                     inherited.close()
                 worker.main(theirs, server, self._modules)
             theirs.close()
@@ -128,8 +136,9 @@ class Server:
             return
         message = json.loads(packet)
         if "run" in message:
-            self._hand_over(client, message["run"], handles[0])
-            self._wanted = max(self._wanted, len(self._calls))
+            with socket.socket(fileno=handles[0]) as connection:
+                self._hand_over(client, message["run"], connection)
+            self._wanted = min(max(self._wanted, len(self._calls)), _MOST_WAITING)
             self._prepare()
         else:
             for pid, call in self._calls.items():
@@ -143,24 +152,25 @@ class Server:
         self._clients.pop(client.control, None)
         client.control.close()
 
-    def _hand_over(self, client: Client, number: int, handle: int) -> None:
-        """Give the call to a waiting worker; to a fresh one where that has died."""
+    def _hand_over(self, client: Client, number: int, connection: socket.socket) -> None:
+        """Give the call to a waiting worker; to a fresh one where all of those have died."""
         for _ in range(len(self._waiting) + 1):
-            self._prepare()
+            if not self._waiting:
+                self._prepare(connection)
+            if not self._waiting:  # the server is ending
+                break
             pid = next(iter(self._waiting))
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with self._waiting.pop(pid) as inbox, theirs:
                 try:
-                    socket.send_fds(inbox, [b"call"], [handle, theirs.fileno()])
+                    socket.send_fds(inbox, [b"call"], [connection.fileno(), theirs.fileno()])
                 except OSError:
                     ours.close()
                     continue
             self._clients[ours] = Client(ours, pid)
             self._calls[pid] = Call(number, client)
-            break
-        else:
-            self._tell(client, number, 1)
-        os.close(handle)
+            return
+        self._tell(client, number, 1)
 
     def _reap(self) -> None:
         while True:
@@ -200,10 +210,12 @@ class Server:
 
     def _terminate(self, pid: int, call: Call) -> None:
         if call.kill_at is None:
-            call.kill_at = time.monotonic() + GRACE_S
+            asked = list(self._asked_by(pid))
+            # One that asked for others closes its files when those have.
+            call.kill_at = time.monotonic() + GRACE_S + (_MORE_GRACE_S if asked else 0.0)
             _signal_group(pid, signal.SIGTERM)
-            for asked, its_call in self._asked_by(pid):
-                self._terminate(asked, its_call)
+            for asked_pid, asked_call in asked:
+                self._terminate(asked_pid, asked_call)
 
     def _kill_overdue(self) -> None:
         for pid, call in self._calls.items():
@@ -229,6 +241,7 @@ def main() -> None:
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     mine, workers = (argument.split(",") if argument else [] for argument in sys.argv[3:])
     preload(mine)
+    fill_caches()
     gc.collect()
     gc.freeze()
     Server(control, workers).serve()

@@ -62,6 +62,11 @@ class LabelShards:
     shards: list[list[str]]
     ledger_folder: Path
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """See `ShardMaker.place`."""
+        return (self.config.labelling.completer or self.config.model).device, self.config.engine.gpus
+
     @contextmanager
     def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
         """See `ShardMaker.open`."""

@@ -124,6 +124,11 @@ class LabelledScoreShards:
     shards: list[list[str]]
     ledger_folder: None = None
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """See `ShardMaker.place`."""
+        return self.config.model.device, 1
+
     @contextmanager
     def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
         """See `ShardMaker.open`."""

@@ -76,6 +76,11 @@ class RolloutShards:
     shards: list[list[str]]
     ledger_folder: None = None
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """See `ShardMaker.place`."""
+        return self.config.model.device, self.config.engine.gpus
+
     @contextmanager
     def open(self, ledger: CompletionLedger | None) -> Iterator[Make]:
         """See `ShardMaker.open`."""
@@ -140,9 +145,8 @@ def engine_of_stage(config: EngineConfig, place: ModelConfig, model: ModelRef, w
     from grpo_pipeline.processes.devices import hold_devices
 
     with ExitStack() as stack:
-        if config.kind != "server":
-            count = config.tensor_parallel_size if config.kind == "vllm" else 1
-            stack.enter_context(hold_devices(place.device, what, count))
+        if config.gpus:
+            stack.enter_context(hold_devices(place.device, what, config.gpus))
         yield stack.enter_context(open_engine(model.local_folder(), place, config, model_id=model.model_id))
 
 

@@ -28,7 +28,7 @@ def check_devices(ray: Any, config: RunConfig, num_gpus: int) -> None:
     if not in_cluster and not _has_gpu_here():
         return
     where = f"the Ray cluster has {in_cluster}" if in_cluster else "this machine has one"
-    gpus_of_model = config.engine.tensor_parallel_size if config.engine.kind == "vllm" else 1
+    gpus_of_model = config.engine.gpus or 1
     raise UserError(
         f"{' and '.join(open_ones)} = 'auto' and workers.num_gpus = 0: of GPUs {where}, and workers on Ray would "
         f"compute on CPUs, in another dtype and with other rows; set workers.num_gpus = {gpus_of_model}, or 'cpu' as "

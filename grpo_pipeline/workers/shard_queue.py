@@ -1,12 +1,13 @@
 """Shards that wait to be made by processes of this machine, which take them from a file."""
 
-import fcntl
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ShardQueue:
 
     def fill(self, shards: Sequence[int]) -> None:
         """Have these wait, in this order."""
-        self.path.write_text(json.dumps({"waiting": list(shards), "done": []}), encoding="utf-8")
+        self._write({"waiting": list(shards), "done": []})
 
     def take(self) -> int | None:
         """The next shard, which is the caller's from now on; None where none waits."""
@@ -45,12 +46,14 @@ class ShardQueue:
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Any]]:
-        with self.path.open("r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel lets go of it when its holder dies
-            before = file.read()
+        with FileLock(self.path.with_suffix(".lock")):  # the kernel lets go of it when its holder dies
+            before = self.path.read_text(encoding="utf-8")
             state = json.loads(before)
             yield state
-            if (after := json.dumps(state)) != before:
-                file.seek(0)
-                file.write(after)
-                file.truncate()
+            if json.dumps(state) != before:
+                self._write(state)
+
+    def _write(self, state: dict[str, Any]) -> None:
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(state), encoding="utf-8")
+        part.replace(self.path)  # whole or not at all, whoever is killed

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
-from functools import partial
 
-from grpo_pipeline.labelling.ledger import Ledger
-from grpo_pipeline.store.shards import Staging, make_shard
-from grpo_pipeline.workers.maker import ShardMaker
+from grpo_pipeline.store.shards import Staging
+from grpo_pipeline.workers.maker import ShardMaker, opened
 
 
 def run_in_threads(maker: ShardMaker, count: int, staging: Staging, todo: Sequence[int]) -> Iterator[None]:
@@ -18,10 +15,7 @@ def run_in_threads(maker: ShardMaker, count: int, staging: Staging, todo: Sequen
     """
     if not todo:
         return
-    with ExitStack() as stack:
-        folder = maker.ledger_folder
-        ledger = stack.enter_context(Ledger(folder)) if folder is not None else None
-        make = partial(make_shard, staging, stack.enter_context(maker.open(ledger)))
+    with opened(maker, staging) as make:
         if count == 1:
             for index in todo:
                 make(index)

@@ -288,3 +288,38 @@ def test_a_failed_engine_gives_its_claims_up(tmp_path):
                     seed=1, ledger=ledger, checker=check_many,
                 )  # fmt: skip
         label(random_world(2), ledger)
+
+
+OPENER = """
+import sys, time
+from pathlib import Path
+
+from grpo_pipeline.labelling.ledger import Ledger
+
+folder, turns = Path(sys.argv[1]), int(sys.argv[2])
+print("up", flush=True)
+begin = float(sys.stdin.readline())
+for turn in range(turns):
+    while time.time() < begin + turn * 0.05:
+        pass
+    with Ledger(folder / str(turn)):
+        pass
+"""
+
+
+def test_a_new_ledger_may_be_opened_by_many_at_once(tmp_path):
+    """SQLite does not wait for whoever else changes a new file to write-ahead mode."""
+    command = [sys.executable, "-c", OPENER, str(tmp_path), "60"]
+    openers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+        for _ in range(3)
+    ]
+    for opener in openers:
+        assert opener.stdout.readline() == b"up\n"
+    begin = f"{time.time() + 0.2}\n".encode()
+    for opener in openers:
+        opener.stdin.write(begin)
+        opener.stdin.flush()
+    errors = [opener.communicate(timeout=120)[1].decode() for opener in openers]
+    assert errors == [""] * 3
+    assert [opener.returncode for opener in openers] == [0] * 3

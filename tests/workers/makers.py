@@ -29,6 +29,8 @@ class Maker:
         die: Shard at which the process is killed, once.
         seconds: How long a shard takes.
         ledger_folder: See `ShardMaker`; with one, every shard claims the same prefix, and adds a draw of its own.
+        device: See `ShardMaker.place`.
+        gpus: See `ShardMaker.place`.
         config: See `ShardMaker`.
     """
 
@@ -37,7 +39,13 @@ class Maker:
     die: int | None = None
     seconds: float = 0.0
     ledger_folder: Path | None = None
+    device: str = "cpu"
+    gpus: int = 1
     config: RunConfig = field(default_factory=lambda: parse_config({"model": {"device": "cpu"}}, "test"))
+
+    @property
+    def place(self):
+        return self.device, self.gpus
 
     @contextmanager
     def open(self, ledger):

@@ -15,7 +15,11 @@ import pytest
 from grpo_pipeline.config import parse_config
 from grpo_pipeline.errors import UserError
 from grpo_pipeline.processes.calls import ChildError
-from grpo_pipeline.store import Store
+from grpo_pipeline.stages.evaluation import ScoreShards
+from grpo_pipeline.stages.labels import LabelShards
+from grpo_pipeline.stages.rollouts import RolloutShards
+from grpo_pipeline.stages.run import ModelRef
+from grpo_pipeline.store import ArtifactRef, Store
 from grpo_pipeline.workers import processes
 from grpo_pipeline.workers.shard_queue import ShardQueue
 from tests.store.conftest import make_checked
@@ -161,31 +165,85 @@ def test_every_shard_of_a_queue_is_taken_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("visible", "engine", "places"),
+    ("visible", "gpus", "places"),
     [
-        (None, {}, ["0", "1", "2"]),
-        ("4,5,6,7", {}, ["4", "5", "6"]),
-        ("GPU-a,GPU-b,GPU-c", {}, ["GPU-a", "GPU-b", "GPU-c"]),
-        (None, {"kind": "vllm", "tensor_parallel_size": 2}, ["0,1", "2,3", "4,5"]),
-        (None, {"kind": "server"}, [None, None, None]),
+        (None, 1, ["0", "1", "2"]),
+        ("4,5,6,7", 1, ["4", "5", "6"]),
+        ("GPU-a,GPU-b,GPU-c", 1, ["GPU-a", "GPU-b", "GPU-c"]),
+        (None, 2, ["0,1", "2,3", "4,5"]),
+        (None, 0, [None, None, None]),  # a server has the model
     ],
 )
-def test_each_process_has_gpus_of_its_own(monkeypatch, visible, engine, places):
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_each_process_has_gpus_of_its_own(monkeypatch, maker, visible, gpus, places, device):
     gpus_are_there(monkeypatch, visible, 8)
-    if engine.get("kind") == "server":
-        engine = engine | {"base_url": "http://localhost:8000/v1"}
-    assert processes._places(config(engine=engine), 3) == places
+    assert processes._places(replace(maker, device=device, gpus=gpus), 3) == places
 
 
-def test_fewer_gpus_than_processes_are_refused(monkeypatch):
-    gpus_are_there(monkeypatch, "0,1,2", 3)
-    with pytest.raises(UserError, match=r"takes 1 of the machine's GPUs for itself, and 3 are visible; set .* = 3"):
-        processes._places(config(), 4)
-    with pytest.raises(UserError, match=r"takes 2 .* set workers.count = 1"):
-        processes._places(config(engine={"kind": "vllm", "tensor_parallel_size": 2}), 2)
-    assert processes._places(config(model={"device": "cpu"}), 4) == [None] * 4
-    with pytest.raises(UserError, match=r"each of the 2 takes GPUs of its own; set model.device = 'cuda' or 'auto'"):
-        config(model={"device": "cuda:1"})
+@pytest.mark.parametrize(
+    ("visible", "there", "gpus", "places"),
+    [
+        (None, 3, 1, ["0", "1", "2"]),
+        ("0,1,7", 2, 1, ["0", "1"]),  # CUDA itself stops at the first that is not there
+        (None, 1, 1, ["0"]),
+        (None, 3, 2, ["0,1"]),
+        (None, 1, 2, ["0"]),  # the engine says what it lacks
+    ],
+)
+def test_there_are_no_more_processes_than_gpus_are_enough_for(monkeypatch, maker, caplog, visible, there, gpus, places):
+    gpus_are_there(monkeypatch, visible, there)
+    assert processes._places(replace(maker, device="auto", gpus=gpus), 4) == places
+    assert f"takes {gpus} of the machine's GPUs for itself, and {there} are visible, enough for {len(places)}" in (
+        caplog.text
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_a_named_device_is_left_to_the_one_process(monkeypatch, maker, device):
+    gpus_are_there(monkeypatch, None, 8)
+    assert processes._places(replace(maker, device=device), 1) == [None]
+    config(count=1, model={"device": device})
+    if device != "cpu":
+        with pytest.raises(UserError, match=r"each of the 2 takes GPUs of its own; set model.device = 'cuda' or"):
+            config(model={"device": device})
+
+
+def test_where_each_stages_model_is():
+    settings = config(
+        model={"device": "cuda"},
+        labelling={"completer": {"path": "m", "device": "cpu"}},
+        engine={"kind": "vllm", "tensor_parallel_size": 2},
+    )
+    ref = ArtifactRef(root="r", path="artifacts/a-r0-0123456789ab", fingerprint="f" * 64, stage="a", round=0, tables=())
+    model = ModelRef(folder=Path("m"), model_id="m")
+    sampling = RolloutShards(settings, "label", 0, ref, model, [])
+    labelling = LabelShards(settings, 0, ref, ref, model, [], Path("ledger"))
+    scoring = ScoreShards(settings, "step_scores", 0, ref, model, [])
+    assert [maker.place for maker in (sampling, labelling, scoring)] == [("cuda", 2), ("cpu", 2), ("cuda", 1)]
+    by_server = config(engine={"kind": "server", "base_url": "http://127.0.0.1:8000/v1"})
+    assert RolloutShards(by_server, "label", 0, ref, model, []).place == ("auto", 0)
+    assert ScoreShards(by_server, "step_scores", 0, ref, model, []).place == ("auto", 1)
+
+
+def test_a_gpu_that_cuda_does_not_see_is_no_cpu(tmp_path, maker, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=GPU-x: CUDA sees no such GPU"):
+        processes.make_shards("m:M", "{}", None, tmp_path / "queue.json", "GPU-x", 1)
+
+
+def test_the_first_error_is_the_one_that_is_raised(tmp_path, maker, monkeypatch, caplog):
+    """Whichever process it came from; the others are said."""
+
+    def fail(function, kind, maker, staging, queue, gpus, threads):
+        order.append(gpus)
+        time.sleep(0.1 if len(order) == 2 else 0.6)
+        raise UserError("early" if threading.current_thread().name.endswith("_1") else "late")
+
+    order = []
+    monkeypatch.setattr(processes, "run_in_child", fail)
+    with pytest.raises(UserError, match="early"):
+        build(tmp_path, maker, config(2).workers)
+    assert "another process that made shards failed too: late" in caplog.text
 
 
 def gpus_are_there(monkeypatch, visible, count):
