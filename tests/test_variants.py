@@ -42,6 +42,18 @@ def test_a_variant_changes_only_what_it_names():
         (comparison(start={}), "'start' cannot be a variant's name"),
         (comparison(a={}) | {"seeds": [1, 1]}, "different numbers"),
         (comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "b"}]}, "no variant 'b'"),
+        (
+            comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "start", "metric": "maj64"}]},
+            r"'maj64' is not measured with evaluation.samples = 8, .*; name one of those, or 'maj' for the largest",
+        ),
+        (
+            comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "start", "metric": "pass6"}]},
+            "'pass6' is not measured",
+        ),
+        (
+            comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "start", "metric": "speed"}]},
+            r"claims.*metric",
+        ),
         (comparison(a={}) | {"highlights": ["b"]}, "highlights: at most eight of a, start; got b"),
     ],
 )

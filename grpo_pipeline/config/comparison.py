@@ -38,7 +38,12 @@ class ClaimConfig(Section):
     claim: str = Field(description="The statement in words.")
     better: str = Field(description="Variant that is said to have the larger figure; NAME@R is it after round R.")
     worse: str = Field(description="Variant that it is compared with.")
-    metric: str = Field("accuracy", description="The figure: accuracy, greedy, maj64, pass64, ...")
+    metric: str = Field(
+        "accuracy",
+        pattern=r"^(accuracy|greedy|mean_tokens|kl|(maj|pass)([1-9][0-9]*)?)$",
+        description="The figure: accuracy, greedy, mean_tokens, kl, majK or passK; maj and pass are those at the "
+        "largest K, evaluation.samples.",
+    )
 
 
 class ComparisonConfig(Section):

@@ -89,6 +89,19 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_claims(self) -> Self:
+        samples = self.evaluation.samples
+        for claim in self.comparison.claims:
+            k = int(claim.metric.lstrip("majps") or 1) if claim.metric.startswith(("maj", "pass")) else 1
+            if k > samples or (k & (k - 1) and k != samples):
+                largest = claim.metric.rstrip("0123456789")
+                raise ValueError(
+                    f"comparison.claims: {claim.metric!r} is not measured with evaluation.samples = {samples}, but the "
+                    f"powers of two up to that, and itself; name one of those, or {largest!r} for the largest"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_variants(self) -> Self:
         for name, variant in self.comparison.variants.items():
             where = f"comparison.variants.{name}"

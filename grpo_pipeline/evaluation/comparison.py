@@ -118,14 +118,15 @@ def compare_steps(measurements: Sequence[Measurement], metrics: Sequence[str]) -
 
 
 def judge_claims(comparison: pl.DataFrame, claims: Sequence[ClaimConfig]) -> list[TestedClaim]:
-    """Each claim's verdict from the `comparison` table's differences.
+    """Each claim's verdict from the `comparison` table's differences; one on maj or pass names the k that it is at.
 
     Raises:
         ValueError: The table has no such difference.
     """
     found = {(r["variant"], r["against"], r["metric"]): r for r in comparison.iter_rows(named=True) if r["against"]}
     tested = []
-    for claim in claims:
+    for stated in claims:
+        claim = _at_largest_k(stated, [metric for _, _, metric in found])
         row = found.get((claim.better, claim.worse, claim.metric))
         if row is None:
             raise ValueError(f"no difference of {claim.metric!r} between {claim.better!r} and {claim.worse!r}")
@@ -133,6 +134,14 @@ def judge_claims(comparison: pl.DataFrame, claims: Sequence[ClaimConfig]) -> lis
         error = None if None in errors else max(errors)
         tested.append(TestedClaim(claim, row["value"], error, _verdict(row["value"], error)))
     return tested
+
+
+def _at_largest_k(claim: ClaimConfig, metrics: Sequence[str]) -> ClaimConfig:
+    """A claim on maj or pass, as one on the largest k that was measured."""
+    if claim.metric not in ("maj", "pass"):
+        return claim
+    measured = [int(k) for metric in metrics if (k := metric.removeprefix(claim.metric)).isdecimal()]
+    return claim.model_copy(update={"metric": f"{claim.metric}{max(measured, default='')}"})
 
 
 def _verdict(difference: float, error: float | None) -> Verdict:

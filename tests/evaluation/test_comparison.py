@@ -103,3 +103,29 @@ def test_steps_are_averaged_over_seeds_and_only_first_updates_count():
     ]
     assert rows[1]["standard_error_seeds"] == pytest.approx(0.5)
     assert compare_steps([measurement("b", 1, [1])], ["reward"]).height == 0
+
+
+def test_a_claim_on_votes_is_one_on_as_many_as_were_sampled():
+    """So that the same claims hold for any evaluation.samples."""
+
+    def votes(variant, seed, at_4, at_16):
+        one = measurement(variant, seed, [0.5, 0.5])
+        rows = [(name, value) for name, values in at_4.items() for value in values]
+        rows += [(name, value) for name, values in at_16.items() for value in values]
+        figures = pl.DataFrame(
+            {
+                "policy_id": [variant] * len(rows),
+                "problem_id": [f"{seed}-{i % 2}" for i in range(len(rows))],
+                "metric": [name for name, _ in rows],
+                "value": [float(value) for _, value in rows],
+            }
+        )
+        return Measurement(variant, seed, figures, one.costs)
+
+    measured = [votes("a", seed, {"maj4": [1, 0]}, {"maj16": [1, 1]}) for seed in (1, 2)]
+    measured += [votes("b", seed, {"maj4": [1, 0]}, {"maj16": [0, 1]}) for seed in (1, 2)]
+    claim = CLAIM.model_copy(update={"metric": "maj"})
+    (tested,) = judge_claims(compare(measured, [claim]), [claim])
+    assert (tested.claim.metric, tested.difference) == ("maj16", 0.5)
+    with pytest.raises(ValueError, match="no difference of 'pass' between 'a' and 'b'"):
+        judge_claims(compare(measured, [claim]), [CLAIM.model_copy(update={"metric": "pass"})])
