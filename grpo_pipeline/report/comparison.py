@@ -10,6 +10,8 @@ from rich.table import Table
 from grpo_pipeline.evaluation.comparison import TestedClaim
 
 COSTS = ("policy_tokens", "label_tokens", "optimizer_steps")
+_BESIDE = ("mean_tokens", "kl")
+"""Figures that say how a policy answers, not how often it is right."""
 
 
 def figure_columns(comparison: pl.DataFrame) -> list[str]:
@@ -56,19 +58,37 @@ def comparison_markdown(
     return "\n".join(lines) + "\n"
 
 
-def comparison_table(comparison: pl.DataFrame, titles: Mapping[str, str]) -> Table:
-    """One row a variant, for the terminal: figures with the larger of their standard errors, and costs."""
+def figures_table(comparison: pl.DataFrame, titles: Mapping[str, str]) -> Table:
+    """One row a variant, for a terminal of 80 columns: right answers, with the larger standard error of the first."""
+    columns = [name for name in figure_columns(comparison) if name not in _BESIDE]
+    return _variants_table("Held-out problems, mean over seeds", comparison, titles, columns, columns[:1])
+
+
+def costs_table(comparison: pl.DataFrame, titles: Mapping[str, str]) -> Table:
+    """One row a variant, for a terminal of 80 columns: length of responses, KL to the start, and what it cost."""
+    columns = [name for name in figure_columns(comparison) if name in _BESIDE]
+    return _variants_table("Length, KL and costs", comparison, titles, [*columns, *COSTS], [])
+
+
+def _variants_table(
+    title: str, comparison: pl.DataFrame, titles: Mapping[str, str], columns: Sequence[str], with_error: Sequence[str]
+) -> Table:
     own = comparison.filter(pl.col("against") == "")
-    columns = figure_columns(own)
-    table = Table(title="Held-out problems, mean over seeds", title_justify="left", header_style="bold")
-    table.add_column("variant")
-    for name in (*columns, *COSTS):
-        table.add_column(name.replace("_", " "), justify="right")
+    table = Table(title=title, title_justify="left", header_style="bold")
+    table.add_column("variant", min_width=24)
+    for name in columns:
+        # A name a line, or rich would rather leave a column out than make them narrower.
+        table.add_column(name.replace("_", "\n"), justify="right", min_width=13 if name in with_error else 6)
     for variant in own["variant"].unique(maintain_order=True).to_list():
         rows = {row["metric"]: row for row in own.filter(pl.col("variant") == variant).iter_rows(named=True)}
-        cells = [*(_short(rows.get(name)) for name in columns), *(_cost(rows.get(name)) for name in COSTS)]
-        table.add_row(variant_title(variant, titles), *cells)
+        table.add_row(
+            variant_title(variant, titles), *(_cell(rows.get(name), name, name in with_error) for name in columns)
+        )
     return table
+
+
+def _cell(row: Mapping[str, Any] | None, name: str, with_error: bool) -> str:
+    return _cost(row) if name in COSTS else _short(row, with_error)
 
 
 def claims_table(claims: Sequence[TestedClaim]) -> Table:
@@ -102,11 +122,11 @@ def _figure(row: Mapping[str, Any] | None, sign: str = "") -> str:
     return f"{row['value']:{sign}.{digits}f} ({shown})"
 
 
-def _short(row: Mapping[str, Any] | None) -> str:
+def _short(row: Mapping[str, Any] | None, with_error: bool) -> str:
     if row is None:
         return ""
     digits = _digits(row["metric"])
-    errors = [e for e in (row["standard_error_seeds"], row["standard_error_problems"]) if e is not None]
+    errors = with_error and [e for e in (row["standard_error_seeds"], row["standard_error_problems"]) if e is not None]
     return f"{row['value']:.{digits}f}" + (f" ± {max(errors):.{digits}f}" if errors else "")
 
 

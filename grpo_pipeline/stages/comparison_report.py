@@ -8,7 +8,7 @@ from rich.console import Console
 
 from grpo_pipeline.config import START, RunConfig
 from grpo_pipeline.evaluation.comparison import TestedClaim, judge_claims
-from grpo_pipeline.report.comparison import claims_table, comparison_markdown, comparison_table
+from grpo_pipeline.report.comparison import claims_table, comparison_markdown, costs_table, figures_table
 from grpo_pipeline.stages.run import Run, run_root
 from grpo_pipeline.store import ArtifactRef
 
@@ -52,9 +52,10 @@ def write_report(config: RunConfig, comparison: ArtifactRef) -> ComparisonReport
 
 
 def print_report(config: RunConfig, report: ComparisonReport) -> None:
-    """Print both tables, and where everything lies."""
+    """Print the tables, and where everything lies."""
     console = Console()
-    console.print(comparison_table(report.table, variant_titles(config)))
+    console.print(figures_table(report.table, variant_titles(config)))
+    console.print(costs_table(report.table, variant_titles(config)))
     console.print(claims_table(report.claims))
     console.print(f"Tables and plots lie in {run_root(config)}/{FOLDER}/", highlight=False)
 
