@@ -16,8 +16,8 @@ FAST_COMPARISON = (
     "comparison.seeds=[1, 2]",
     "problems.eval_count=48",
     "labelling.problems=32",
-    "policy.steps=4",
-    "evaluation.samples=16",
+    "policy.steps=2",
+    "evaluation.samples=8",
 )
 """What `compare-methods --fast` changes: the same in small. Its figures are noise; it shows that everything runs."""
 
