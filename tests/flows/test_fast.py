@@ -33,5 +33,5 @@ def test_a_module_run_by_hand_takes_fast_too():
     main(flow, [*own, "--fast"], fast=FAST_COMPARISON)
     main(flow, own, fast=FAST_COMPARISON)
     assert [one.evaluation.samples for one in seen] == [4, 4]
-    assert [one.policy.steps for one in seen] == [4, load_config(SHIPPED).policy.steps]
+    assert [one.policy.steps for one in seen] == [2, load_config(SHIPPED).policy.steps]
     assert seen[0] == load_config(SHIPPED, [*FAST_COMPARISON, "evaluation.samples=4"])
