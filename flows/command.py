@@ -11,7 +11,7 @@ from prefect.exceptions import Abort
 from flows.ready import make_ready
 from flows.server import require_server
 from grpo_pipeline.config import RunConfig, load_config
-from grpo_pipeline.errors import UserError
+from grpo_pipeline.errors import ProcessDiedError, UserError
 from grpo_pipeline.interrupts import EXIT_CODE, catch_interrupts
 from tasks.quiet import quiet_user_errors
 
@@ -19,7 +19,7 @@ from tasks.quiet import quiet_user_errors
 def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = None, *, fast: Sequence[str] = ()) -> None:
     """Parse the arguments, validate the configuration and run the flow.
 
-    Exits with 2 for a user's mistake, with 130 after Ctrl-C.
+    Exits with 2 for a user's mistake, with 1 where a process died, with 130 after Ctrl-C.
 
     Args:
         flow: What to run.
@@ -46,6 +46,9 @@ def main(flow: Callable[[RunConfig], Any], arguments: Sequence[str] | None = Non
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except ProcessDiedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(EXIT_CODE)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from grpo_pipeline import __version__
-from grpo_pipeline.errors import UserError
+from grpo_pipeline.errors import ProcessDiedError, UserError
 from grpo_pipeline.exchange.commands import export_command, import_command
 from grpo_pipeline.inspect.commands import diff_command, gc_command, inspect_command, lineage_command, verify_command
 from grpo_pipeline.interrupts import catch_interrupts
@@ -174,10 +174,13 @@ def serve_completer(
 
 
 def run() -> None:
-    """Run the program; a user's mistake is one message and exit code 2, Ctrl-C one and 130."""
+    """Run the program; a user's mistake is one message and exit code 2, a process that died one and 1, Ctrl-C 130."""
     catch_interrupts()
     try:
         app()
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+    except ProcessDiedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)

@@ -6,3 +6,14 @@ class UserError(Exception):
 
     The message says what was wrong, where (file, line, row, field) and what to do about it.
     """
+
+
+class ChildError(RuntimeError):
+    """A call failed in its child process (its traceback is in the message), or the process died."""
+
+
+class ProcessDiedError(ChildError):
+    """A child process died. The message says of what; no code of ours is to blame, so no traceback helps: exit code 1.
+
+    Out of memory is the commonest way.
+    """

@@ -1,4 +1,7 @@
-"""Ctrl-C: one line at once, then an orderly end with exit code 130; a second Ctrl-C ends without waiting."""
+"""Ctrl-C: one line at once, then an orderly end with exit code 130; a second Ctrl-C ends without waiting.
+
+SIGTERM does the same to a command without Prefect.
+"""
 
 import os
 import signal
@@ -22,6 +25,16 @@ def catch_interrupts() -> None:
         signal.signal(signal.SIGINT, _on_interrupt)
 
 
+def catch_termination() -> None:
+    """From now on SIGTERM, which `timeout` and schedulers send, ends this process as Ctrl-C does.
+
+    Not for a process in which Prefect runs a flow: it takes the signal itself.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _on_interrupt)
+
+
 def keeps_work_in(folder: str) -> None:
     """Have the line say where finished work lies: of a command that goes on from there."""
     _said[0] = f"interrupted; what is finished is kept in {folder}, and the same command goes on from there"
@@ -34,6 +47,8 @@ def is_interrupted() -> bool:
 
 def _on_interrupt(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, _end_at_once)
+    if number == signal.SIGTERM:
+        signal.signal(signal.SIGTERM, _end_at_once)
     # Unbuffered and from here, so that it stands there whatever the way out does or prints.
     line = ("\n" if sys.stderr.isatty() else "") + _said[0] + "\n"
     os.write(2, line.encode(errors="replace"))

@@ -54,6 +54,15 @@ def test_a_variant_changes_only_what_it_names():
             comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "start", "metric": "speed"}]},
             r"claims.*metric",
         ),
+        (comparison(a={}) | {"claims": [{"claim": "c", "better": "a", "worse": "a"}]}, "'c' compares 'a' with itself"),
+        (
+            comparison(a={}) | {"claims": [{"claim": "c", "better": "a@1", "worse": "start"}]},
+            r"'a@1': 'a' is measured after 1 rounds: the last alone, without @",
+        ),
+        (
+            comparison(a={"rounds": 3}) | {"claims": [{"claim": "c", "better": "a@3", "worse": "a"}]},
+            r"'a@3': 'a' is measured after 3 rounds: NAME@R with R from 1 to 2",
+        ),
         (comparison(a={}) | {"highlights": ["b"]}, "highlights: at most eight of a, start; got b"),
     ],
 )

@@ -69,15 +69,25 @@ class ComparisonConfig(Section):
                 raise ValueError(f"variants: {name!r} cannot be a variant's name ('{START}' and '@' are taken)")
         known = {START, *self.variants}
         for claim in self.claims:
+            if claim.better == claim.worse:
+                raise ValueError(f"claims: {claim.claim!r} compares {claim.better!r} with itself")
             for name in (claim.better, claim.worse):
-                if name.partition("@")[0] not in known:
-                    raise ValueError(f"claims: there is no variant {name!r}; there are: {', '.join(sorted(known))}")
+                self._check_named(name, known)
         unknown = [name for name in self.highlights if name not in known]
         if unknown or len(self.highlights) > 8:
             raise ValueError(
                 f"highlights: at most eight of {', '.join(sorted(known))}; got {', '.join(self.highlights)}"
             )
         return self
+
+    def _check_named(self, name: str, known: set[str]) -> None:
+        variant, at, number = name.partition("@")
+        if variant not in known:
+            raise ValueError(f"claims: there is no variant {name!r}; there are: {', '.join(sorted(known))}")
+        between = self.variants[variant].rounds - 1 if variant in self.variants else 0
+        if at and number not in [str(round) for round in range(1, between + 1)]:
+            has = f"NAME@R with R from 1 to {between}" if between else "the last alone, without @"
+            raise ValueError(f"claims: {name!r}: {variant!r} is measured after {between + 1} rounds: {has}")
 
 
 def variant_policy(policy: PolicyConfig, variant: VariantConfig) -> PolicyConfig:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from grpo_pipeline.errors import UserError
+from grpo_pipeline.errors import ChildError, ProcessDiedError, UserError
 from grpo_pipeline.processes import preload
 from grpo_pipeline.processes.guard import ProcessGuard, package_path
 from grpo_pipeline.processes.messages import Request, decode_result, encode_arguments, messages, name_of, send
@@ -31,10 +31,6 @@ each_second: ContextVar[Callable[[], None] | None] = ContextVar("each_second", d
 """Called about every second while a call is under way; what it raises ends the call, as a cancellation does."""
 
 
-class ChildError(RuntimeError):
-    """A call failed in its child process (its traceback is in the message), or the process died."""
-
-
 def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function in a child process and give its result.
 
@@ -49,7 +45,8 @@ def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 
     Raises:
         UserError: As the function raised it.
-        ChildError: The function raised anything else, or its process died.
+        ProcessDiedError: Its process died, or that of a call of its own.
+        ChildError: The function raised anything else.
     """
     request = Request(
         function=name_of(function),
@@ -77,11 +74,13 @@ def run_in_child(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
         return result
     if "user_error" in answer:
         raise UserError(answer["user_error"])
+    if "died" in answer:
+        raise ProcessDiedError(answer["died"])
     if "error" in answer:
         raise ChildError(
             f"{request.function} failed: {answer['error']}\n\nIn the child process:\n{answer['traceback']}"
         )
-    raise ChildError(f"{request.function}: its process {call.ending()}; what was finished is kept, run it again")
+    raise ProcessDiedError(f"{request.function}: its process {call.ending()}; what was finished is kept, run it again")
 
 
 def _answer(call: "_Call", connection: socket.socket) -> dict[str, Any]:

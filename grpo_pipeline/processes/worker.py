@@ -10,7 +10,7 @@ import threading
 import traceback
 from typing import Any, NoReturn
 
-from grpo_pipeline.errors import UserError
+from grpo_pipeline.errors import ProcessDiedError, UserError
 from grpo_pipeline.processes import calls
 from grpo_pipeline.processes.death import die_with_parent
 from grpo_pipeline.processes.guard import VARIABLE
@@ -65,6 +65,8 @@ def _serve(connection: socket.socket, control: socket.socket) -> int:
         say({"result": encode_result(function, result)})
     except UserError as error:
         say({"user_error": str(error)})
+    except ProcessDiedError as error:
+        say({"died": str(error)})
     except Cancelled:
         return 128 + signal.SIGTERM
     except Exception as error:  # noqa: BLE001  (the parent raises it again)

@@ -64,7 +64,7 @@ def run_command(
     that of round 0 without it, whatever rounds the run has by now: the same command gives the same artifact.
     """
     from grpo_pipeline.config import load_config
-    from grpo_pipeline.interrupts import keeps_work_in
+    from grpo_pipeline.interrupts import catch_termination, keeps_work_in
     from grpo_pipeline.stages.progress_lines import print_line
     from grpo_pipeline.stages.rollouts import Purpose
     from grpo_pipeline.stages.run import run_root
@@ -76,6 +76,7 @@ def run_command(
         raise UserError(f"--purpose {purpose}: give one of {', '.join(PURPOSES)}")
     settings = load_config(config, overrides or [])
     keeps_work_in(run_root(settings))
+    catch_termination()
     if what in JOBS and round is None:
         _run_job(what, settings)
         return

@@ -6,7 +6,7 @@ place; on a remote store the manifest is the last object to be written. Before t
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,6 +102,7 @@ class Build:
         self.model_dir = scratch / ("data/model" if files.is_local else "model")
         self._scratch = scratch
         self._mark = time.monotonic()
+        self._at_once: tuple[frozenset[str], float] = (frozenset(), 0.0)
         if found is not None:
             return
         if files.is_local and files.exists(f"{data}/{MANIFEST}"):
@@ -167,6 +168,9 @@ class Build:
             for name, number in part.items():
                 totals[name] = totals.get(name, 0) + number
         seconds = {_timing_name(marker): marker.seconds for marker in markers}
+        at_once, elapsed = self._at_once
+        made_now = sum(marker.seconds for marker in markers if marker.key in at_once)
+        worked = sum(seconds.values()) - made_now + min(made_now, elapsed)
         manifest = Manifest(
             schema_version=SCHEMA_VERSION,
             stage=self.spec.stage,
@@ -182,16 +186,22 @@ class Build:
             counts=totals,
             tokens=tokens + sum(marker.tokens for marker in markers),
             receipt={**merge_receipts([marker.receipt for marker in markers]), **(receipt or {})},
-            timings=Timings(seconds=round(sum(seconds.values()) + time.monotonic() - self._mark, 3), shards=seconds),
+            timings=Timings(seconds=round(worked + time.monotonic() - self._mark, 3), shards=seconds),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         self._remove_leftovers(manifest)
         self._files.write(f"{self.staging.data}/{MANIFEST}", manifest.model_dump_json(indent=1).encode())
         return self._publish(manifest)
 
-    def worked(self) -> None:
-        """Start the clock of `finish` anew: what came before is in the shards' own timings."""
-        self._mark = time.monotonic()
+    def worked(self, shards: Sequence[int] = ()) -> None:
+        """Start the clock of `finish` anew: what came before is in the shards' own timings.
+
+        Args:
+            shards: Those that were made since it was started, perhaps several at once: they took no longer than that.
+        """
+        now = time.monotonic()
+        self._at_once = (frozenset(shard_key(shard) for shard in shards), now - self._mark)
+        self._mark = now
 
     def _record_model(self, content_id: str | None) -> ModelRecord | None:
         local = LocalFiles(str(self.model_dir))

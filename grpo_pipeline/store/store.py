@@ -147,7 +147,7 @@ class Store:
         left = missing()
         if left:
             raise RuntimeError(f"stage {build.spec.stage}: run_all ended without shards {left}")
-        build.worked()
+        build.worked(todo)
 
     @contextmanager
     def open_build(self, spec: StageSpec, plan: Sequence[str] = ()) -> Iterator[Build]:

@@ -5,7 +5,6 @@ They are children of the stage (`processes.calls`): forked, their imports done, 
 
 import logging
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -19,7 +18,7 @@ from grpo_pipeline.processes.calls import each_second, run_in_child
 from grpo_pipeline.processes.messages import decode, encode, find, name_of
 from grpo_pipeline.store.shards import Staging
 from grpo_pipeline.workers.maker import ShardMaker, opened
-from grpo_pipeline.workers.shard_queue import ShardQueue
+from grpo_pipeline.workers.shard_queue import ShardQueue, scratch_folder
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -40,7 +39,8 @@ def run_in_processes(
 
     Raises:
         UserError: As making a shard raises it.
-        ChildError: A process died, or failed otherwise.
+        ProcessDiedError: A process died.
+        ChildError: One failed otherwise.
     """
     if not todo:
         return
@@ -54,8 +54,8 @@ def run_in_processes(
         if ending.is_set():
             raise _StageEndsError
 
-    with tempfile.TemporaryDirectory(prefix="grpo-pipeline-shards-", ignore_cleanup_errors=True) as folder:
-        queue = ShardQueue(Path(folder, "queue.json"))
+    with scratch_folder() as folder:
+        queue = ShardQueue(folder / "queue.json")
         queue.fill(todo)
 
         def work(gpus: str | None) -> None:
@@ -80,7 +80,7 @@ def run_in_processes(
                 told = finished
                 if check_of_caller is not None:
                     check_of_caller()
-            for further in errors[1:]:
+            for further in [error for error in errors[1:] if str(error) != str(errors[0])]:
                 _log.warning("another process that made shards failed too: %s", further)
             if errors:
                 raise errors[0]

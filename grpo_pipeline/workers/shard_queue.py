@@ -1,13 +1,39 @@
 """Shards that wait to be made by processes of this machine, which take them from a file."""
 
 import json
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
+
+_PREFIX = "grpo-pipeline-shards-"
+_ALIVE = "alive.lock"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for a queue, on a local disk, gone after the block; those of stages that were killed go with it."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    lock = FileLock(folder / _ALIVE)  # the kernel lets go of it when its holder dies
+    try:
+        with lock:
+            _remove_the_dead(folder)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_the_dead(mine: Path) -> None:
+    for folder in mine.parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, Timeout):  # somebody else's, or alive; one without a lock is being made
+            if folder != mine and (folder / _ALIVE).is_file():
+                with FileLock(folder / _ALIVE, timeout=0):
+                    shutil.rmtree(folder)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from grpo_pipeline.stages.labels import LabelShards
 from grpo_pipeline.stages.rollouts import RolloutShards
 from grpo_pipeline.stages.run import ModelRef
 from grpo_pipeline.store import ArtifactRef, Store
-from grpo_pipeline.workers import processes
+from grpo_pipeline.workers import processes, shard_queue
 from grpo_pipeline.workers.shard_queue import ShardQueue
 from tests.store.conftest import make_checked
 from tests.workers.makers import SPEC, Maker, build
@@ -255,3 +255,25 @@ def gpus_are_there(monkeypatch, visible, count):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_what_killed_stages_left_behind_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_queue.tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / "grpo-pipeline-shards-killed"
+    killed.mkdir()
+    (killed / "alive.lock").touch()
+    (others := tmp_path / "grpo-pipeline-else").mkdir()
+    with shard_queue.scratch_folder() as first:
+        assert not killed.exists()
+        with shard_queue.scratch_folder() as second:
+            assert sorted(tmp_path.iterdir()) == sorted([first, second, others])
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_shards_made_at_once_took_no_longer_than_the_clock(tmp_path, maker):
+    started = time.monotonic()
+    made = build(tmp_path, replace(maker, seconds=0.6), config(2).workers)
+    elapsed = time.monotonic() - started
+    timings = made.manifest().timings
+    assert sum(timings.shards.values()) > 3.6
+    assert 1.8 < timings.seconds <= elapsed
