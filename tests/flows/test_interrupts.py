@@ -42,8 +42,27 @@ def alive(mark):
     ]
 
 
-def interrupt(arguments, folder, pattern, presses=1):
-    """Run a command and press Ctrl-C once a file of the pattern is there.
+def press(command):
+    """What Ctrl-C does: a signal to all processes of the command."""
+    os.killpg(command.pid, signal.SIGINT)
+
+
+def terminate(command):
+    """What `timeout` and schedulers do: a signal to the command alone."""
+    command.terminate()
+
+
+def kill_its_stage(command):
+    """What the system does to a process that has too much memory."""
+    (server,) = [
+        one for one in psutil.Process(command.pid).children() if "grpo_pipeline.processes.server" in one.cmdline()
+    ]
+    for one in server.children():
+        one.kill()
+
+
+def interrupt(arguments, folder, pattern, presses=1, strike=press):
+    """Run a command and press Ctrl-C, or whatever `strike` does, once a file of the pattern is there.
 
     Returns exit code, lines of standard error, and the seconds that it took to end.
     """
@@ -67,7 +86,7 @@ def interrupt(arguments, folder, pattern, presses=1):
                 time.sleep(0.02)
             pressed = time.monotonic()
             for _ in range(presses):
-                os.killpg(process.pid, signal.SIGINT)
+                strike(process)
                 time.sleep(0.3)
             code = process.wait(60)
             took = time.monotonic() - pressed
@@ -103,6 +122,35 @@ def test_a_stage_without_prefect(config, tmp_path):
     assert lines[0].startswith("label-steps of round 0")
     assert said(lines, tmp_path / "runs") == 1
     assert len(lines) == 2
+    assert took < 15
+
+
+@pytest.mark.parametrize("workers", [{}, {"task_runner": "processes", "count": 2}])
+def test_sigterm_ends_a_stage_without_prefect_as_ctrl_c_does(config, tmp_path, monkeypatch, workers):
+    (scratch := tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    path = config(labelling=LONG, workers=workers)
+    arguments = ["-m", "flows.cli", "run", "label-steps", "--config", str(path)]
+    code, lines, took = interrupt(arguments, tmp_path, LEDGER, strike=terminate)
+    assert code == 130
+    assert said(lines, tmp_path / "runs") == 1
+    assert took < 15
+    assert list(scratch.glob("grpo-pipeline-shards-*")) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "label-steps"], pytest.param(["build-prm-dataset"], marks=pytest.mark.slow)]
+)
+def test_a_killed_stage_is_one_line(config, tmp_path, command):
+    path = config(labelling=LONG, workers={"task_runner": "processes", "count": 2})
+    arguments = ["-m", "flows.cli", *command, "--config", str(path)]
+    code, lines, took = interrupt(arguments, tmp_path, LEDGER, strike=kill_its_stage)
+    assert code == 1
+    assert re.fullmatch(
+        r"error: grpo_pipeline.stages.labels:label_steps: its process was killed by SIGKILL \(out of memory\?\); what "
+        "was finished is kept, run it again",
+        lines[-1],
+    )
     assert took < 15
 
 
