@@ -19,6 +19,7 @@ from grpo_pipeline.processes.messages import decode, encode, find, name_of
 from grpo_pipeline.store.shards import Staging
 from grpo_pipeline.workers.maker import ShardMaker, opened
 from grpo_pipeline.workers.shard_queue import ShardQueue, scratch_folder
+from grpo_pipeline.workers.threads import run_in_threads
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 
@@ -34,8 +35,9 @@ def run_in_processes(
 ) -> Iterator[None]:
     """Make shards in `workers.count` processes, yielding as each is done; with nothing to do none is started.
 
-    Each takes the next shard that waits. After the first error no further one is taken, and what is at work is written.
-    Where each needs GPUs of its own, there are no more processes than those are enough for.
+    Each takes the next shard that waits; a single one that needs no GPU of its own is this process. After the first
+    error no further shard is taken, and what is at work is written. Where each needs GPUs of its own, there are no more
+    processes than those are enough for.
 
     Raises:
         UserError: As making a shard raises it.
@@ -44,9 +46,20 @@ def run_in_processes(
     """
     if not todo:
         return
+    places = _places(maker, min(workers.count, len(todo)))
+    if places == [None]:
+        yield from run_in_threads(maker, 1, staging, todo)
+        return
+    with scratch_folder() as folder:
+        queue = ShardQueue(folder / "queue.json")
+        queue.fill(todo)
+        yield from _run(maker, places, staging, queue)
+
+
+def _run(maker: ShardMaker, places: Sequence[str | None], staging: Staging, queue: ShardQueue) -> Iterator[None]:
+    """Have the shards of a queue made by a process for each place, yielding as each is done."""
     import torch
 
-    places = _places(maker, min(workers.count, len(todo)))
     kind, threads = name_of(type(maker)), max(1, torch.get_num_threads() // len(places))
     ending, check_of_caller = threading.Event(), each_second.get()
 
@@ -54,39 +67,35 @@ def run_in_processes(
         if ending.is_set():
             raise _StageEndsError
 
-    with scratch_folder() as folder:
-        queue = ShardQueue(folder / "queue.json")
-        queue.fill(todo)
-
-        def work(gpus: str | None) -> None:
-            each_second.set(check)
-            try:
-                run_in_child(make_shards, kind, encode(type(maker), maker), staging, queue.path, gpus, threads)
-            except BaseException:
-                with suppress(OSError):  # the disk is full: the error that led here says so, or says more
-                    queue.clear()
-                raise
-
-        pool = ThreadPoolExecutor(len(places), thread_name_prefix="shards")
+    def work(gpus: str | None) -> None:
+        each_second.set(check)
         try:
-            going = {pool.submit(work, gpus) for gpus in places}
-            errors: list[BaseException] = []
-            told = 0
-            while going:
-                ended, going = wait(going, _SECONDS_BETWEEN_LOOKS, FIRST_EXCEPTION)
-                errors += _errors(ended)
-                finished = len(queue.finished())
-                yield from [None] * (finished - told)
-                told = finished
-                if check_of_caller is not None:
-                    check_of_caller()
-            for further in [error for error in errors[1:] if str(error) != str(errors[0])]:
-                _log.warning("another process that made shards failed too: %s", further)
-            if errors:
-                raise errors[0]
-        finally:
-            ending.set()
-            pool.shutdown()
+            run_in_child(make_shards, kind, encode(type(maker), maker), staging, queue.path, gpus, threads)
+        except BaseException:
+            with suppress(OSError):  # the disk is full: the error that led here says so, or says more
+                queue.clear()
+            raise
+
+    pool = ThreadPoolExecutor(len(places), thread_name_prefix="shards")
+    try:
+        going = {pool.submit(work, gpus) for gpus in places}
+        errors: list[BaseException] = []
+        told = 0
+        while going:
+            ended, going = wait(going, _SECONDS_BETWEEN_LOOKS, FIRST_EXCEPTION)
+            errors += _errors(ended)
+            finished = len(queue.finished())
+            yield from [None] * (finished - told)
+            told = finished
+            if check_of_caller is not None:
+                check_of_caller()
+        for further in [error for error in errors[1:] if str(error) != str(errors[0])]:
+            _log.warning("another process that made shards failed too: %s", further)
+        if errors:
+            raise errors[0]
+    finally:
+        ending.set()
+        pool.shutdown()
 
 
 def _errors(ended: "set[Future[None]]") -> list[BaseException]:
