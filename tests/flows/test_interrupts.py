@@ -125,7 +125,9 @@ def test_a_stage_without_prefect(config, tmp_path):
     assert took < 15
 
 
-@pytest.mark.parametrize("workers", [{}, {"task_runner": "processes", "count": 2}])
+@pytest.mark.parametrize(
+    "workers", [pytest.param({}, marks=pytest.mark.slow), {"task_runner": "processes", "count": 2}]
+)
 def test_sigterm_ends_a_stage_without_prefect_as_ctrl_c_does(config, tmp_path, monkeypatch, workers):
     (scratch := tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(scratch))

@@ -86,6 +86,7 @@ def test_a_killed_process_is_named_and_nothing_is_lost(tmp_path, maker):
     assert maker.made() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow  # a server of its own imports torch
 def test_a_build_and_its_processes_end_together(tmp_path, maker, waiting, living):
     build_elsewhere = "from tests.workers import makers; makers.main()"
     command = [sys.executable, "-c", build_elsewhere, str(tmp_path / "run"), str(maker.log), "0.5", "processes"]
@@ -111,11 +112,16 @@ def test_ctrl_c_ends_the_processes(tmp_path, maker, waiting, living):
         waiting(lambda: maker.log.exists() and len(maker.lines()) >= 2, 60, "two processes")
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        build(tmp_path, replace(maker, seconds=30.0), config(2).workers)
-    thread.join()
+    # Ignored from the start where tests run in the background of a script.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path, replace(maker, seconds=30.0), config(2).workers)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not living([int(pid) for pid, _ in maker.lines()])
 
 
