@@ -46,7 +46,7 @@ quickstart: venv
 
 # One thread a worker: two workers with two threads each would wait for each other.
 test: $(WITH_TEST) $(WITH_DOCS)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not vllm" --cov --cov-report=term:skip-covered --cov-fail-under=90
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not vllm" --cov --cov-report=term:skip-covered --cov-fail-under=90
 
 test-slow: $(WITH_TEST) $(WITH_DOCS)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow and not vllm"

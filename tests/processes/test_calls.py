@@ -95,15 +95,16 @@ def test_calls_of_a_call_are_forked_from_the_same_server():
     assert server_threads() == (server, 1)
 
 
-def test_a_call_whose_process_is_killed_ends_though_waiting_ones_died_before():
+def test_a_call_whose_process_is_killed_ends_though_waiting_ones_died_before(waiting, living):
     """A worker that is forked while a call arrives keeps no copy of its connection."""
     server, _ = server_threads()
     run_in_child(calls_to_make.parent_and_those_of_calls, 2)  # from now on several wait
     for _ in range(2):
         run_in_child(calls_to_make.parent)
-        waiting = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and is_child(one, server)]
-        for pid in waiting:
+        idle = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and is_child(one, server)]
+        for pid in idle:
             os.kill(pid, signal.SIGKILL)
+        waiting(lambda pids=idle: not living(pids), 10, "their end")
         with pytest.raises(ChildError, match="killed by SIGKILL"):
             run_in_child(calls_to_make.fail, "killed")
 
