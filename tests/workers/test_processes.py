@@ -1,5 +1,6 @@
 """Shards made by processes of this machine: the rows of one, nothing made twice, an end for all."""
 
+import itertools
 import json
 import os
 import signal
@@ -245,11 +246,11 @@ def test_the_first_error_is_the_one_that_is_raised(tmp_path, maker, monkeypatch,
     """Whichever process it came from; the others are said."""
 
     def fail(function, kind, maker, staging, queue, gpus, threads):
-        order.append(gpus)
-        time.sleep(0.1 if len(order) == 2 else 0.6)
-        raise UserError("early" if threading.current_thread().name.endswith("_1") else "late")
+        is_second = next(turns) == 1
+        time.sleep(0.1 if is_second else 1.0)
+        raise UserError("early" if is_second else "late")
 
-    order = []
+    turns = itertools.count()
     monkeypatch.setattr(processes, "run_in_child", fail)
     with pytest.raises(UserError, match="early"):
         build(tmp_path, maker, config(2).workers)
