@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grpo_pipeline.config import FAST_COMPARISON, load_config, parse_config, variant_config
+from grpo_pipeline.config import FAST_COMPARISON, RunConfig, load_config, parse_config, variant_config
 from grpo_pipeline.errors import UserError
 
 SHIPPED = Path(__file__).parents[1] / "configs" / "compare_methods.toml"
@@ -27,7 +27,18 @@ def test_a_variant_changes_only_what_it_names():
     one = variant_config(config, "a", 5)
     assert (one.seed, one.rounds, one.policy.steps) == (5, 2, 4)
     assert (one.policy.method, one.policy.optimizer.lr, one.policy.optimizer.warmup_steps) == ("ppo", 3e-4, 2)
-    assert one.model_copy(update={"seed": config.seed, "rounds": config.rounds, "policy": config.policy}) == config
+    assert one.comparison.variants == {}
+    unchanged = {name: getattr(config, name) for name in ("seed", "rounds", "policy", "comparison")}
+    assert one.model_copy(update=unchanged) == config
+
+
+@pytest.mark.parametrize("steps", [2, 6, 16])
+def test_a_variants_configuration_can_be_sent_to_a_child(steps):
+    """Also where a round's share of the steps is odd."""
+    config = load_config(SHIPPED, [f"policy.steps={steps}"])
+    for name in config.comparison.variants:
+        one = variant_config(config, name, 1)
+        assert RunConfig.model_validate_json(one.model_dump_json()) == one
 
 
 @pytest.mark.parametrize(
