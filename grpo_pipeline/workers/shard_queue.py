@@ -29,11 +29,11 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_the_dead(mine: Path) -> None:
-    for folder in mine.parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError, Timeout):  # somebody else's, or alive; one without a lock is being made
-            if folder != mine and (folder / _ALIVE).is_file():
-                with FileLock(folder / _ALIVE, timeout=0):
-                    shutil.rmtree(folder)
+    # One without a lock is being made.
+    for lock in mine.parent.glob(f"{_PREFIX}*/{_ALIVE}"):
+        # Alive (as mine is), or somebody else's.
+        with suppress(OSError, Timeout), FileLock(lock, timeout=0):
+            shutil.rmtree(lock.parent)
 
 
 @dataclass(frozen=True)

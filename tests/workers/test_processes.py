@@ -1,7 +1,6 @@
 """Shards made by processes of this machine: the rows of one, nothing made twice, an end for all."""
 
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from grpo_pipeline.workers import processes, shard_queue
 from grpo_pipeline.workers.shard_queue import ShardQueue
 from tests.store.conftest import make_checked
 from tests.workers.makers import SPEC, Maker, build
-from tests.workers.test_threads import stages_of
+from tests.workers.test_threads import SHARDED_STAGES, assert_same, stages_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,23 +132,10 @@ def stores(tmp_path_factory):
     return stages_of(one, 1), stages_of(two, 2, "processes")
 
 
-@pytest.mark.parametrize(
-    ("stage", "tables"),
-    [
-        ("rollouts", ("rollouts", "checked", "steps")),
-        ("labels", ("completions", "step_labels")),
-        ("scores", ("step_scores",)),
-    ],
-)
+@SHARDED_STAGES
 def test_two_processes_give_row_for_row_what_one_thread_gives(stores, stage, tables):
     one, two = (artifacts[stage] for artifacts in stores)
-    assert one.fingerprint == two.fingerprint
-    for table in tables:
-        assert one.read(table).height > 10
-        assert one.read(table).equals(two.read(table)), table
-    drop = {"seconds", "engine_seconds", "check_seconds"}
-    receipts = [{k: v for k, v in ref.manifest().receipt.items() if k not in drop} for ref in (one, two)]
-    assert json.dumps(receipts[0]) == json.dumps(receipts[1])
+    assert_same(one, two, tables)
 
 
 def test_every_shard_of_a_queue_is_taken_once(tmp_path):
